@@ -1,0 +1,68 @@
+"""memgen: deep generative models with external memory.
+
+>>> import memgen
+>>> recipe = memgen.Recipe.named("digits-mem-vae").override(["training.epochs=2"])
+>>> data = memgen.dataset("digits")
+>>> model = memgen.build(recipe)
+>>> for epoch in memgen.fit(model, data, recipe):
+...     print(epoch.epoch, epoch.bound < 0)
+1 True
+2 True
+>>> memgen.log_likelihood(model, data.fixed("test"), samples=50).log_p.shape
+torch.Size([300])
+>>> memgen.sample(model, 16).shape
+torch.Size([16, 64])
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from memgen.data import DATASETS as DATASETS
+    from memgen.data import Dataset as Dataset
+    from memgen.data import dataset as dataset
+    from memgen.errors import MemgenError as MemgenError
+    from memgen.model import DGM as DGM
+    from memgen.model import Batch as Batch
+    from memgen.model import Conditional as Conditional
+    from memgen.model import count_parameters as count_parameters
+    from memgen.recipe import Recipe as Recipe
+    from memgen.recipe import build as build
+    from memgen.recipe import recipe_names as recipe_names
+    from memgen.run import load as load
+    from memgen.run import save as save
+    from memgen.seeds import binarise as binarise
+    from memgen.tasks.density import log_likelihood as log_likelihood
+    from memgen.tasks.sampling import sample as sample
+    from memgen.train import collect_statistics as collect_statistics
+    from memgen.train import fit as fit
+
+_HOMES = {
+    "data": ("DATASETS", "Dataset", "dataset"),
+    "errors": ("MemgenError",),
+    "model": ("DGM", "Batch", "Conditional", "count_parameters"),
+    "recipe": ("Recipe", "build", "recipe_names"),
+    "seeds": ("binarise",),
+    "run": ("load", "save"),
+    "tasks.density": ("log_likelihood",),
+    "tasks.sampling": ("sample",),
+    "train": ("collect_statistics", "fit"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = ["__version__", *sorted(_HOME_OF)]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name when it is first used: `memgen --help` should not wait for torch."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'memgen' has no attribute {name!r}")
+    return getattr(import_module(f"memgen.{_HOME_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,5 @@
+import sys
+
+from memgen.cli import main
+
+sys.exit(main())

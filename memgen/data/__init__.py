@@ -1,0 +1,32 @@
+"""Data sets: one small loader file each, found on disk or fetched, always checked."""
+
+from memgen.data.dataset import Dataset
+from memgen.data.digits import DIGITS
+from memgen.data.files import Source
+from memgen.data.frey_faces import FREY_FACES
+from memgen.data.mnist import MNIST, MNIST_255
+from memgen.data.ocr_letters import OCR_LETTERS
+from memgen.errors import unknown
+
+DATASETS: dict[str, Source] = {
+    "digits": DIGITS,
+    "mnist": MNIST,
+    "mnist-255": MNIST_255,
+    "ocr_letters": OCR_LETTERS,
+    "frey_faces": FREY_FACES,
+}
+"""name -> where a data set comes from and how it is read."""
+
+
+def dataset(name: str) -> Dataset:
+    """The data set of that name, read from disk.
+
+    >>> dataset("digits").train.shape
+    torch.Size([1297, 64])
+    """
+    if name not in DATASETS:
+        raise unknown("data set", name, DATASETS)
+    return DATASETS[name].load()
+
+
+__all__ = ["DATASETS", "Dataset", "Source", "dataset"]

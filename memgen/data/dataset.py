@@ -1,0 +1,72 @@
+"""Dataset: rows, how they are split, and how they are to be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Shaped
+from numpy.typing import NDArray
+from torch import Tensor
+
+from memgen.errors import MemgenError, unknown
+from memgen.seeds import BINARISATION_SEED, binarise
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Rows (N, D), split once and for all.
+
+    With `stochastic` the values are grey levels in [0, 1], read as probabilities: training binarises them anew each
+    epoch, evaluation once (`fixed`).
+
+    >>> data = Dataset("coins", train=torch.rand(6, 3), test=torch.rand(2, 3), stochastic=True)
+    >>> data.rows("train").shape, data.fixed("test").unique()
+    (torch.Size([6, 3]), tensor([0., 1.]))
+    """
+
+    name: str
+    train: Float[Tensor, "train columns"]
+    valid: Float[Tensor, "valid columns"] | None = None
+    test: Float[Tensor, "test columns"] | None = None
+    shape: tuple[int, ...] = ()
+    """Height and width of an image; () for a table."""
+    likelihood: str = "bernoulli"
+    stochastic: bool = False
+    labels: dict[str, Int[Tensor, " rows"]] = field(default_factory=dict)
+    """Per split, where the rows have classes."""
+    scale: str = "as given"
+    """How the stored values became the values of x."""
+
+    def rows(self, split: str) -> Float[Tensor, "rows columns"]:
+        """The rows of "train", "valid", "test" or "train+valid"."""
+        if split == "train+valid":
+            return self.train if self.valid is None else torch.cat([self.train, self.valid])
+        if split not in ("train", "valid", "test"):
+            raise unknown("split", split, ("train", "valid", "test", "train+valid"))
+        rows = {"train": self.train, "valid": self.valid, "test": self.test}[split]
+        if rows is None:
+            raise MemgenError(f"the data set {self.name} has no {split} rows")
+        return rows
+
+    def fixed(self, split: str, limit: int | None = None) -> Float[Tensor, "rows columns"]:
+        """The (first) rows as they are scored: grey levels that stand for probabilities are binarised, once."""
+        rows = self.rows(split)[:limit]
+        return binarise(rows) if self.stochastic else rows
+
+    @property
+    def binarisation(self) -> str:
+        """In words, for reports."""
+        if self.stochastic:
+            return f"binarised once, numpy RandomState({BINARISATION_SEED})"
+        return "binary as published" if self.likelihood == "bernoulli" else "not binarised"
+
+
+def tensor(values: Shaped[NDArray[np.uint8], "rows columns"], levels: int = 1) -> Float[Tensor, "rows columns"]:
+    """Stored bytes as float32, divided by `levels`."""
+    return torch.from_numpy((values / np.float64(levels)).astype(np.float32))
+
+
+def labels(values: Shaped[NDArray[np.generic], " rows"]) -> Int[Tensor, " rows"]:
+    return torch.from_numpy(values.astype(np.int64))

@@ -1,0 +1,63 @@
+"""Frey faces: 1,965 grey images of 28 x 20."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memgen.data.dataset import Dataset, tensor
+from memgen.data.files import Source, check_sha256, download
+from memgen.errors import MemgenError
+
+FILE = "frey_rawface.mat"
+SHA256 = "265a83a23adb081755cd3de375509828e690324d1d60f076b8ecebc840d59c64"
+SPLIT_SEED = 1234
+TEST, VALID = 100, 165
+
+
+def read(folder: Path) -> NDArray[np.uint8]:
+    """The faces, (1965, 560)."""
+    from scipy.io import loadmat  # takes a quarter of a second to import
+
+    path = folder / FILE
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise MemgenError(f"cannot read {path}: {error.strerror}") from None
+    check_sha256(content, SHA256, path)
+    faces: NDArray[np.uint8] = loadmat(io.BytesIO(content))["ff"].T
+    return faces
+
+
+def load() -> Dataset:
+    faces = read(FREY_FACES.require())
+    faces = faces[np.random.RandomState(SPLIT_SEED).permutation(len(faces))]
+    test, rest = tensor(faces[:TEST], 256), tensor(faces[TEST:], 256)
+    return Dataset(
+        name="frey_faces",
+        train=rest[:-VALID],
+        valid=rest[-VALID:],
+        test=test,
+        shape=FREY_FACES.shape,
+        likelihood="gaussian",
+        scale="v/256",
+    )
+
+
+def check(folder: Path) -> None:
+    read(folder)
+
+
+FREY_FACES = Source(
+    folder="frey_faces",
+    about="1,965 faces of 28 x 20 grey levels, v/256",
+    shape=(28, 20),
+    likelihood="gaussian",
+    load=load,
+    files=(FILE,),
+    check=check,
+    homes=(("New York University", download("https://cs.nyu.edu/~roweis/data/", (FILE,))),),
+)

@@ -1,0 +1,171 @@
+"""The deterministic layers of both nets, and batch norm with exact statistics.
+
+Dense         h = phi(norm(W h_in + b))
+MemoryLayer   h = f_c(h_g, M f_a(h_g)) with h_g from a Dense layer
+
+Every layer returns its pre-activation beside its output: the local reconstruction compares the pre-activations of Q
+with the outputs of P, the next layer reads the output. The feature axis is last; all axes before it are rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+EPS = 1e-5
+"""Added to every variance before its root is taken."""
+
+
+def linear(inputs: int, outputs: int) -> nn.Linear:
+    """W h + b with the paper's starting values: W Glorot uniform with gain 1, b zero."""
+    layer = nn.Linear(inputs, outputs)
+    nn.init.xavier_uniform_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+class Activation(NamedTuple):
+    """What a layer returns."""
+
+    pre: Float[Tensor, "*rows units"]
+    """W h + b, before normalisation."""
+    output: Float[Tensor, "*rows units"]
+
+
+class Dense(nn.Module):
+    """h = phi(norm(W h_in + b)), phi = ReLU.
+
+    >>> Dense(3, 5, BatchNorm)(torch.randn(8, 3)).output.shape
+    torch.Size([8, 5])
+    """
+
+    def __init__(self, inputs: int, units: int, norm: Callable[[int], nn.Module]) -> None:
+        super().__init__()
+        # The bias before batch norm has no effect (its gradient is zero), but the paper counts it, so it is kept.
+        self.linear = linear(inputs, units)
+        self.norm = norm(units)
+
+    def forward(self, h: Float[Tensor, "*rows inputs"]) -> Activation:
+        pre = self.linear(h)
+        return Activation(pre, torch.relu(self.norm(pre)))
+
+
+class MemoryLayer(nn.Module):
+    """h = f_c(h_g, h_m) with h_g = dense(h_in), h_a = attention(h_g), h_m = memory(h_a)."""
+
+    def __init__(self, dense: nn.Module, attention: nn.Module, memory: nn.Module, composition: nn.Module) -> None:
+        super().__init__()
+        self.dense = dense
+        self.attention = attention
+        self.memory = memory
+        self.composition = composition
+
+    def forward(self, h: Float[Tensor, "*rows inputs"]) -> Activation:
+        pre, h_g = self.dense(h)
+        h_a = self.attention(h_g)
+        h_m = self.memory(h_a)
+        return Activation(pre, self.composition(h_g, h_m))
+
+
+def standardise(h: Float[Tensor, "*rows units"]) -> Float[Tensor, "*rows units"]:
+    """(h - mean) / sqrt(variance + EPS), per unit, over all rows, without parameters: batch norm before its gamma."""
+    rows = h.reshape(-1, h.shape[-1])
+    return torch.batch_norm(rows, None, None, None, None, True, 0.0, EPS, False).view_as(h)
+
+
+class BatchNorm(nn.Module):
+    """gamma * (h - mean) / sqrt(variance + EPS) + beta, per unit.
+
+    In training, mean and (biased) variance are those of all rows of the batch: with K samples, all K*B of them. In
+    evaluation they are the stored statistics of the whole training set, which `collect_statistics` writes. There are no
+    moving averages: they would lag behind the weights. Statistics that were never collected are NaN and so cannot be
+    used unnoticed.
+    """
+
+    mean: Tensor
+    variance: Tensor
+
+    def __init__(self, units: int) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.ones(units))
+        self.beta = nn.Parameter(torch.zeros(units))
+        self.register_buffer("mean", torch.full((units,), torch.nan))
+        self.register_buffer("variance", torch.full((units,), torch.nan))
+
+    def forward(self, h: Float[Tensor, "*rows units"]) -> Float[Tensor, "*rows units"]:
+        rows = h.reshape(-1, h.shape[-1])
+        mean, variance = (None, None) if self.training else (self.mean, self.variance)
+        out = torch.batch_norm(rows, self.gamma, self.beta, mean, variance, self.training, 0.0, EPS, False)
+        return out.view_as(h)
+
+
+NORMS: dict[str, Callable[[int], nn.Module]] = {
+    "batch": BatchNorm,
+    "layer": nn.LayerNorm,
+    "none": lambda units: nn.Identity(),
+}
+"""name -> f(units), a module that keeps the shape."""
+
+
+class _Reached(Exception):  # noqa: N818
+    """The layer whose statistics are being collected has seen its input; what lies behind it need not run."""
+
+
+class _Moments:
+    """Count, mean and sum of squared deviations of rows that arrive in chunks, in float64 (Chan's update)."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean: Tensor = torch.zeros(1, dtype=torch.float64)
+        self.squares: Tensor = torch.zeros(1, dtype=torch.float64)
+
+    def add(self, rows: Float[Tensor, "rows units"]) -> None:
+        variance, mean = torch.var_mean(rows.double(), 0, correction=0)
+        self.mean, self.squares = self.mean.to(mean), self.squares.to(mean)
+        total = self.count + len(rows)
+        shift = mean - self.mean
+        self.squares = self.squares + variance * len(rows) + shift**2 * (self.count * len(rows) / total)
+        self.mean = self.mean + shift * (len(rows) / total)
+        self.count = total
+
+    def hook(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self.add(inputs[0].reshape(-1, inputs[0].shape[-1]))
+        raise _Reached
+
+
+@torch.no_grad()
+def collect_statistics(model: nn.Module, chunks: Callable[[], Iterable[tuple[object, ...]]]) -> None:
+    """Write the exact statistics of a data set into every batch norm of `model`; `chunks()` yields arguments for it.
+
+    The layers are done one after the other, each with those before it already at their exact statistics, so the
+    result is that of a single pass over all the data at once, in bounded memory. (Averaging the moments of
+    mini-batches would not give that: deeper layers would have seen inputs normalised with other statistics.)
+    `model.modules()` must list the batch norms in the order in which they run, and `chunks()` must give the same
+    chunks each time it is called.
+    """
+    training = model.training
+    model.eval()
+    for norm in [module for module in model.modules() if isinstance(module, BatchNorm)]:
+        moments = _Moments()
+        handle = norm.register_forward_pre_hook(moments.hook)
+        try:
+            for arguments in chunks():
+                try:
+                    model(*arguments)
+                except _Reached:
+                    continue
+        finally:
+            handle.remove()
+        norm.mean.copy_(moments.mean)
+        norm.variance.copy_(moments.squares / moments.count)
+    model.train(training)
+
+
+def has_statistics(model: nn.Module) -> bool:
+    """Whether every batch norm of the model has had its statistics collected."""
+    norms = [module for module in model.modules() if isinstance(module, BatchNorm)]
+    return all(bool(norm.mean.isfinite().all()) for norm in norms)

@@ -1,0 +1,215 @@
+"""The deep generative model: P-nets with memory, Q-nets without, any number of stochastic levels.
+
+    P:  z_L ~ N(0, I),   z_l ~ p(z_l | z_{l+1}),   x ~ p(x | z_1)
+    Q:  z_1 ~ q(z_1 | x),   z_{l+1} ~ q(z_{l+1} | z_l)
+
+The model answers two questions, and everything else is arithmetic on the answers. `infer`: z and log q(z|x) per level.
+`joint`: log p(x|z) and log p(z) per level. Their sum is
+
+    log w = log p(x|z) + log p(z) - log q(z|x)
+
+whose mean over K samples is the ELBO, whose log-mean-exp is the importance-weighted bound, and whose log-mean-exp over
+thousands of samples estimates log p(x). Samples come first: z is (K, B, d), terms are (K, B).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from memgen.layers import Activation
+from memgen.likelihoods import Distribution, GaussianColumns, Head
+
+Levels = tuple[Tensor, ...]
+"""One tensor per stochastic level, from the data upwards."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What goes into the model."""
+
+    x: Float[Tensor, "B D"]
+    observed: Bool[Tensor, "B D"] | None = None
+    """Which entries of x count; the others may hold anything, NaN too. None: all."""
+    context: Float[Tensor, "B C"] | None = None
+    """A condition, given to q(z_1|x) and to p(x|z_1), for models that were built with one."""
+
+
+class Encoding(NamedTuple):
+    """q(z_1|x) and the features of the net that gave it: the part of Q that does not grow with K."""
+
+    q: GaussianColumns
+    features: tuple[Activation, ...]
+
+
+class Posterior(NamedTuple):
+    """Samples of Q, from the data upwards."""
+
+    z: Levels  # (K, B, d_l)
+    log_q: Levels  # (K, B)
+    up: tuple[tuple[Activation, ...], ...]
+
+
+class Joint(NamedTuple):
+    """The terms of log p(x, z), from the data upwards."""
+
+    log_p_x: Float[Tensor, "K B"]
+    log_p_z: Levels  # (K, B)
+    down: tuple[tuple[Activation, ...], ...]
+
+
+class Inference(NamedTuple):
+    """All terms of log w, and the features that the local reconstruction compares.
+
+    `up` are the features of Q and `down` those of P, per level and both listed from the data upwards, so that entry i
+    of the one faces entry i of the other.
+    """
+
+    z: Levels
+    log_p_x: Float[Tensor, "K B"]
+    log_p_z: Levels
+    log_q: Levels
+    up: tuple[tuple[Activation, ...], ...]
+    down: tuple[tuple[Activation, ...], ...]
+
+    @property
+    def log_w(self) -> Float[Tensor, "K B"]:
+        """log p(x|z) + log p(z) - log q(z|x)"""
+        return self.tempered(1.0)
+
+    def tempered(self, beta: float) -> Float[Tensor, "K B"]:
+        """log p(x|z) + beta * (log p(z) - log q(z|x)); beta < 1 while the KL term is warmed up."""
+        ratio = sum(self.log_p_z) - sum(self.log_q)
+        return self.log_p_x + (ratio if beta == 1.0 else beta * ratio)
+
+
+class Conditional(nn.Module):
+    """A net that turns its input into a distribution: deterministic layers, then a head. P and Q differ only in that
+    P's layers are handed a memory.
+
+    >>> from memgen.layers import NORMS, Dense
+    >>> from memgen.likelihoods import Gaussian
+    >>> net = Conditional([Dense(5, 8, NORMS["batch"])], Gaussian(8, 2))
+    >>> q, features = net(torch.randn(10, 5))
+    >>> q.mean.shape, features[0].output.shape
+    (torch.Size([10, 2]), torch.Size([10, 8]))
+    """
+
+    def __init__(self, layers: Sequence[nn.Module], head: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.head = head
+
+    def forward(self, h: Float[Tensor, "*rows inputs"]) -> tuple[Distribution, tuple[Activation, ...]]:
+        features = []
+        for layer in self.layers:
+            activation = layer(h)
+            features.append(activation)
+            h = activation.output
+        return self.head(h), tuple(features)
+
+
+class DGM(nn.Module):
+    """A deep generative model: `q` and `p` list one Conditional per stochastic level, from the data upwards.
+
+    q[0] gives q(z_1|x), q[l] gives q(z_{l+1}|z_l); p[0] gives p(x|z_1), p[l] gives p(z_l|z_{l+1}). The prior of the
+    top level is N(0, I).
+    """
+
+    def __init__(self, q: Sequence[Conditional], p: Sequence[Conditional]) -> None:
+        super().__init__()
+        # Q is registered before P: collect_statistics needs the order in which the layers run.
+        self.q = nn.ModuleList(q)
+        self.p = nn.ModuleList(p)
+
+    @property
+    def likelihood(self) -> Head:
+        """The head of p(x|z)."""
+        return cast(Head, self.p[0].head)
+
+    @property
+    def latent(self) -> tuple[int, ...]:
+        """Size of z at each level, from the data upwards."""
+        return tuple(net.head.columns for net in cast("list[Conditional]", self.q))  # type: ignore[misc]
+
+    def noise(self, K: int, B: int, generator: torch.Generator) -> Levels:
+        """Standard normal draws for every level, (K, B, d_l), on the generator's device."""
+        return tuple(torch.randn(K, B, d, generator=generator, device=generator.device) for d in self.latent)
+
+    def encode(self, batch: Batch) -> Encoding:
+        """q(z_1|x). Unobserved entries reach Q as zeros."""
+        h = self.likelihood.encode(batch.x if batch.observed is None else batch.x.where(batch.observed, 0))
+        if batch.observed is not None:
+            h = (h.unflatten(-1, (batch.x.shape[-1], -1)) * batch.observed.unsqueeze(-1)).flatten(-2)
+        return Encoding(*self.q[0](_with_context(h, batch.context)))
+
+    def infer(self, encoding: Encoding, noise: Levels) -> Posterior:
+        """z_l = mu + sigma * noise_l, level by level, with log q of each."""
+        z, log_q, up = [], [], []
+        q, features = encoding
+        for net, eps in zip([*self.q[1:], None], noise, strict=True):
+            z_l, log_q_l = q.reparameterise(eps)
+            z.append(z_l)
+            log_q.append(log_q_l.sum(-1))
+            up.append(features)
+            if net is not None:
+                q, features = net(z_l)
+        return Posterior(tuple(z), tuple(log_q), tuple(up))
+
+    def log_q(self, encoding: Encoding, z: Levels) -> Levels:
+        """log q of given z, per level, (K, B)."""
+        qs = [encoding.q, *(net(z_l)[0] for net, z_l in zip(self.q[1:], z[:-1], strict=True))]
+        return tuple(q.log_prob(z_l).sum(-1) for q, z_l in zip(qs, z, strict=True))
+
+    def joint(self, batch: Batch, z: Levels) -> Joint:
+        """log p(x|z_1) over the observed entries, log p(z_l|z_{l+1}) and the prior of the top."""
+        p_x, features = self.p[0](_with_context(z[0], batch.context))
+        down = [features[::-1]]
+        x = batch.x
+        if batch.observed is None:
+            log_p_x = p_x.log_prob(x).sum(-1)
+        else:
+            log_p_x = p_x.log_prob(x.where(batch.observed, 0)).where(batch.observed, 0).sum(-1)
+        log_p_z = []
+        for net, below, above in zip(self.p[1:], z[:-1], z[1:], strict=True):
+            p_z, features = net(above)
+            log_p_z.append(p_z.log_prob(below).sum(-1))
+            down.append(features[::-1])
+        log_p_z.append(standard_normal(z[-1]).log_prob(z[-1]).sum(-1))
+        return Joint(log_p_x, tuple(log_p_z), tuple(down))
+
+    def forward(self, batch: Batch, noise: Levels) -> Inference:
+        """All terms of log w for K = len(noise[0]) samples of every row."""
+        posterior = self.infer(self.encode(batch), noise)
+        joint = self.joint(batch, posterior.z)
+        return Inference(posterior.z, joint.log_p_x, joint.log_p_z, posterior.log_q, posterior.up, joint.down)
+
+    def generate(self, n: int, generator: torch.Generator, context: Float[Tensor, "n C"] | None = None) -> Distribution:
+        """p(x|z_1) for n draws of z from the prior, level by level."""
+        top = torch.randn(n, self.latent[-1], generator=generator, device=generator.device)
+        z = top.to(next(self.parameters()))
+        for net in reversed(self.p[1:]):
+            z = net(z)[0].sample(generator)
+        return cast(Distribution, self.p[0](_with_context(z, context))[0])
+
+
+def standard_normal(like: Float[Tensor, "*rows d"]) -> GaussianColumns:
+    """N(0, I)"""
+    zero = like.new_zeros(())
+    return GaussianColumns(zero.expand_as(like), zero.expand_as(like))
+
+
+def _with_context(h: Float[Tensor, "*rows inputs"], context: Float[Tensor, "B C"] | None) -> Tensor:
+    if context is None:
+        return h
+    return torch.cat([h, context.expand(*h.shape[:-1], -1)], -1)
+
+
+def count_parameters(module: nn.Module) -> int:
+    """Weights, biases and the gamma and beta of batch norm; not its statistics."""
+    return sum(parameter.numel() for parameter in module.parameters())

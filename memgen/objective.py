@@ -1,0 +1,148 @@
+"""Bounds on log p(x), their gradients, and the local reconstruction: what training maximises.
+
+All bounds are in nats and higher is better; the one minus sign of the library is in `loss`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+from torch.func import functional_call
+
+from memgen.layers import standardise
+from memgen.model import DGM, Batch, Encoding, Inference, Levels
+
+
+def elbo(log_w: Float[Tensor, "K B"]) -> Float[Tensor, "B"]:
+    """mean_k log w_k"""
+    return log_w.mean(0)
+
+
+def importance(log_w: Float[Tensor, "K B"]) -> Float[Tensor, "B"]:
+    """log mean_k w_k, which tends to log p(x) from below as K grows; equals the ELBO at K = 1.
+
+    >>> importance(torch.tensor([[1.0], [3.0]])).exp() == (torch.e + torch.e**3) / 2
+    tensor([True])
+    """
+    return torch.logsumexp(log_w, 0) - math.log(len(log_w))
+
+
+Bound = Callable[[Tensor], Tensor]
+
+BOUNDS: dict[str, Bound] = {"elbo": elbo, "importance": importance}
+"""name -> f(log_w (K, B)) -> (B,)."""
+
+
+class Estimate(NamedTuple):
+    """What a gradient estimator returns."""
+
+    surrogate: Float[Tensor, "B"]
+    """To be differentiated: its gradient estimates that of the bound. Its value need not be the bound's."""
+    bound: Float[Tensor, "B"]
+    """To be reported, with beta = 1."""
+    inference: Inference
+
+
+Estimator = Callable[[DGM, Batch, Levels, Bound, float], Estimate]
+"""(model, batch, noise (K, B, d) per level, bound, beta) -> Estimate. It owns the calls to the model, because some
+estimators need two; beta weighs the KL term while it is warmed up."""
+
+
+def plain(model: DGM, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.0) -> Estimate:
+    """The gradient of the bound itself, through z = mu + sigma*eps: unbiased."""
+    inference = model(batch, noise)
+    return Estimate(bound(inference.tempered(beta)), bound(inference.log_w.detach()), inference)
+
+
+def stl(model: DGM, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.0) -> Estimate:
+    """Sticking the landing (Roeder, Wu, Duvenaud 2017): the plain gradient without the score of q.
+
+    log q(z|x) is evaluated with the parameters of q held fixed, so that only the path through z counts. The term left
+    out has mean zero for the ELBO and at K = 1, and the gradient's variance vanishes where q is exact; for the
+    importance bound with K > 1 its mean is not zero and the gradient for Q is **biased** (`dreg` is not).
+    """
+    inference = _fixed_q(model, batch, noise)[0]
+    return Estimate(bound(inference.tempered(beta)), bound(inference.log_w.detach()), inference)
+
+
+def dreg(model: DGM, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.0) -> Estimate:
+    """Doubly reparameterised gradient of the importance bound (Tucker, Lawson, Gu, Maddison 2019): unbiased for any K.
+
+    P gets the plain gradient, sum_k v_k d log w_k with normalised weights v; Q gets
+    sum_k v_k^2 (d log w_k / d z_k) (d z_k / d phi), whose signal does not drown in noise as K grows. With several
+    levels d/dz_k is the partial derivative at each level, and the path from z_l to z_{l+1} inside Q stays open.
+    """
+    if bound is not importance:
+        raise ValueError("dreg is a gradient of the importance bound; use stl for the ELBO")
+    inference, z = _fixed_q(model, batch, noise)
+    log_w = inference.tempered(beta)
+    v = torch.softmax(log_w.detach(), 0)
+    surrogate = (v * log_w).sum(0)
+    # So far each z_k has received v_k; what it lacks is v_k^2 - v_k. `inference.z` are copies of z that only log w
+    # reads, hence partial derivatives.
+    slopes = torch.autograd.grad(log_w.sum(), inference.z, retain_graph=True)
+    for z_l, slope in zip(z, slopes, strict=True):
+        surrogate = surrogate + ((v**2 - v).unsqueeze(-1) * slope * z_l).sum((0, -1))
+    return Estimate(surrogate, bound(inference.log_w.detach()), inference)
+
+
+def _fixed_q(model: DGM, batch: Batch, noise: Levels) -> tuple[Inference, Levels]:
+    """An Inference whose log q has the parameters of q held fixed, at copies of z; and z itself."""
+    encoding = model.encode(batch)
+    posterior = model.infer(encoding, noise)
+    z = tuple(z_l.view_as(z_l) for z_l in posterior.z)
+    fixed = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    log_q = functional_call(_LogQ(model), {f"model.{name}": value for name, value in fixed.items()}, (encoding, z))
+    joint = model.joint(batch, z)
+    return Inference(z, joint.log_p_x, joint.log_p_z, log_q, posterior.up, joint.down), posterior.z
+
+
+class _LogQ(torch.nn.Module):
+    """model.log_q as a module's forward, which functional_call needs; q(z_1|x) does not depend on z and is detached."""
+
+    def __init__(self, model: DGM) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, encoding: Encoding, z: Levels) -> Levels:
+        return self.model.log_q(Encoding(encoding.q.detach(), encoding.features), z)
+
+
+ESTIMATORS: dict[str, Estimator] = {"plain": plain, "stl": stl, "dreg": dreg}
+"""name -> gradient estimator. With batch norm log w_k depends on the other rows of the batch through its statistics, so
+what is said of bias holds without batch norm; see docs/gradients.md."""
+
+
+def local_reconstruction(inference: Inference, weights: Sequence[Sequence[float]]) -> Float[Tensor, ""]:
+    """sum_i lambda_i * mean (mean_k standardise(P_i) - mean_k standardise(Q_i))^2 over units and batch.
+
+    P_i is the output of layer i of P, after memory and composition; Q_i the pre-activation of the layer of Q that
+    faces it, which is what Q's batch norm has before gamma and beta. Both are standardised over all rows without
+    parameters, then averaged over the samples (at the first level Q has none). Gradients flow into both nets.
+    `weights` holds one lambda per layer and level, from the data upwards.
+    """
+    total = torch.zeros((), device=inference.log_p_x.device)
+    for up, down, lambdas in zip(inference.up, inference.down, weights, strict=True):
+        for q, p, weight in zip(up, down, lambdas, strict=True):
+            if weight:
+                # The paper's text has a sum over units, its program the mean; lambda = 0.1 goes with the mean.
+                total = total + weight * F.mse_loss(_over_samples(p.output), _over_samples(q.pre))
+    return total
+
+
+def _over_samples(h: Float[Tensor, "*K B units"]) -> Float[Tensor, "B units"]:
+    h = standardise(h)
+    return h.mean(0) if h.ndim == 3 else h
+
+
+def loss(estimate: Estimate, weights: Sequence[Sequence[float]] = ()) -> Float[Tensor, ""]:
+    """-bound, averaged over the batch, + the local reconstruction: minimised."""
+    # The paper's text has a plus sign before the bound, a slip.
+    value = -estimate.surrogate.mean()
+    return value + local_reconstruction(estimate.inference, weights) if any(map(any, weights)) else value

@@ -1,0 +1,46 @@
+"""Progress of long work: a bar on a terminal, a plain line now and then elsewhere; always on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+LINE_EVERY = 10.0
+"""Seconds between plain lines."""
+
+
+class Progress:
+    """`with Progress("training", total, "epoch") as progress: progress.to(done, "bound -90.1")`"""
+
+    def __init__(self, what: str, total: int, unit: str) -> None:
+        self.what, self.total, self.unit = what, total, unit
+        self.started = self.spoken = time.monotonic()
+        self.bar = None
+        if sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self.bar = tqdm(total=total or None, desc=what, unit=unit, file=sys.stderr, dynamic_ncols=True)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+    def to(self, done: float, note: str = "", total: int | None = None) -> None:
+        """Say how much is done, in units."""
+        if total is not None:
+            self.total = total
+        if self.bar is not None:
+            self.bar.total = self.total or None
+            self.bar.set_postfix_str(note, refresh=False)
+            self.bar.update(done - self.bar.n)
+        elif time.monotonic() - self.spoken >= LINE_EVERY or done == self.total:
+            self.spoken = time.monotonic()
+            of = f"/{self.total}" if self.total else ""
+            seconds = self.spoken - self.started
+            print(f"{self.what}: {int(done)}{of} {self.unit}s, {seconds:.0f} s  {note}".rstrip(), file=sys.stderr)

@@ -1,0 +1,230 @@
+"""A run folder, which describes itself; and model files.
+
+recipe.toml              every setting
+weights.safetensors      the model, with exact batch-norm statistics and the recipe inside
+checkpoint.safetensors   everything that a resumed training needs
+metrics.jsonl            one line per epoch
+likelihood/              per-example results of evaluations
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from torch import Tensor
+
+import memgen
+from memgen.errors import MemgenError
+from memgen.model import DGM
+from memgen.recipe import Recipe, build
+from memgen.storage import CHECKSUM, load_tensors, save_tensors, write_atomically
+from memgen.tasks.density import Likelihood
+from memgen.train import Epoch, State
+
+RECIPE, WEIGHTS, CHECKPOINT, METRICS = "recipe.toml", "weights.safetensors", "checkpoint.safetensors", "metrics.jsonl"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A model file."""
+
+    model: DGM
+    recipe: Recipe
+    epoch: int
+    weights: str
+    """Which weights it holds: "raw" or "averaged"."""
+    sha256: str
+    """Of its tensors."""
+
+
+def save(model: DGM, path: str | Path, recipe: Recipe, *, epoch: int = 0, weights: str = "raw") -> None:
+    """Write a model with its recipe as one safetensors file.
+
+    >>> import tempfile
+    >>> recipe = Recipe().override(["model.hidden=[8]", "model.latent=2"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(build(recipe), Path(folder) / "model.safetensors", recipe)
+    ...     load(Path(folder) / "model.safetensors").latent
+    (2,)
+    """
+    about = {
+        "memgen": memgen.__version__,
+        "recipe": recipe.to_toml(),
+        "columns": str(model.likelihood.columns),
+        "epoch": str(epoch),
+        "weights": weights,
+    }
+    save_tensors(Path(path), model.state_dict(), about)
+
+
+def load(path: str | Path, device: str = "cpu") -> DGM:
+    """The model of a run folder or of a model file, ready to evaluate."""
+    return read_model(Path(path), device).model
+
+
+def read_model(path: Path, device: str = "cpu") -> Saved:
+    """The model with what its file says of it."""
+    file = path / WEIGHTS if path.is_dir() else path
+    if path.is_dir() and not file.exists():
+        Run.open(path)
+        raise MemgenError(f"the run {path} has no weights yet; go on training with: memgen train --resume --out {path}")
+    if not path.exists():
+        raise MemgenError(f"there is no run at {path}")
+    tensors, about = load_tensors(file)
+    if "recipe" not in about:
+        raise MemgenError(f"{file} is not a memgen model: it has no recipe inside")
+    recipe = Recipe.from_toml(about["recipe"], f"{file} (recipe inside)")
+    model = build(recipe, int(about["columns"])).eval()
+    fill(model, tensors, file)
+    return Saved(model.to(device), recipe, int(about["epoch"]), about["weights"], about[CHECKSUM])
+
+
+def fill(model: DGM, tensors: dict[str, Tensor], file: Path) -> None:
+    """Put weights into a model, or say in one line which do not fit."""
+    own = model.state_dict()
+    for name in sorted(own.keys() ^ tensors.keys()):
+        state = "lacks" if name in own else "has an unknown"
+        raise MemgenError(f"{file} does not fit its recipe: it {state} tensor {name}")
+    for name, value in own.items():
+        if value.shape != tensors[name].shape:
+            found, wanted = tuple(tensors[name].shape), tuple(value.shape)
+            raise MemgenError(f"{file} does not fit its recipe: {name} has shape {found}, not {wanted}")
+    model.load_state_dict(tensors)
+
+
+@dataclass(frozen=True)
+class Run:
+    """The files of a run."""
+
+    folder: Path
+    recipe: Recipe
+
+    @staticmethod
+    def create(folder: Path, recipe: Recipe) -> Run:
+        """Start a run; a folder that holds anything is refused, so nothing is overwritten."""
+        if (folder / RECIPE).exists():
+            raise MemgenError(f"{folder} already holds a run; go on with --resume, or choose another --out")
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise MemgenError(f"{folder} exists and is not an empty folder; choose another --out")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise MemgenError(f"cannot make the folder {folder}: {error.strerror}") from None
+        write_atomically(folder / RECIPE, recipe.to_toml().encode())
+        return Run(folder, recipe)
+
+    @staticmethod
+    def open(folder: Path) -> Run:
+        if not folder.is_dir():
+            raise MemgenError(f"there is no run at {folder}")
+        if not (folder / RECIPE).is_file():
+            raise MemgenError(f"{folder} is not a run: it has no {RECIPE}")
+        return Run(folder, Recipe.read(str(folder / RECIPE)))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep a second training away from this folder; the lock goes with the process, however it ends."""
+        with (self.folder / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise MemgenError(f"another process is training in {self.folder}") from None
+            yield
+
+    def save_weights(self, state: State) -> None:
+        """The result so far; its batch-norm statistics must have been collected."""
+        kind = "raw" if state.averaged is None else "averaged"
+        save(state.result, self.folder / WEIGHTS, self.recipe, epoch=state.epoch, weights=kind)
+
+    def save_checkpoint(self, state: State, execution: dict[str, Any]) -> None:
+        counts = {"epoch": state.epoch, "step": state.step, "seconds": state.seconds}
+        about = {"memgen": memgen.__version__, "counts": json.dumps(counts), "execution": json.dumps(execution)}
+        save_tensors(self.folder / CHECKPOINT, state.tensors(), about)
+
+    def execution(self) -> dict[str, Any] | None:
+        """How the checkpoint was computed; None without one."""
+        if not (self.folder / CHECKPOINT).exists():
+            return None
+        found: dict[str, Any] = json.loads(load_tensors(self.folder / CHECKPOINT)[1]["execution"])
+        return found
+
+    def restore(self, state: State) -> None:
+        """Bring a fresh state to the checkpoint, and cut metrics.jsonl back to it."""
+        if (self.folder / CHECKPOINT).exists():
+            tensors, about = load_tensors(self.folder / CHECKPOINT)
+            try:
+                state.restore(tensors)
+            except (RuntimeError, KeyError) as error:
+                reason = str(error).splitlines()[0]
+                raise MemgenError(f"{self.folder / CHECKPOINT} does not fit the recipe: {reason}") from None
+            counts = json.loads(about["counts"])
+            state.epoch, state.step, state.seconds = counts["epoch"], counts["step"], counts["seconds"]
+        kept = [line for line in self.metrics() if line["epoch"] <= state.epoch]
+        write_atomically(self.folder / METRICS, "".join(json.dumps(line) + "\n" for line in kept).encode())
+
+    def log(self, epoch: Epoch) -> None:
+        line = {key: value for key, value in epoch._asdict().items() if value is not None}
+        with (self.folder / METRICS).open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl; a line cut short by a kill does not count."""
+        path = self.folder / METRICS
+        lines = path.read_text("utf-8").splitlines() if path.exists() else []
+        complete = []
+        for line in lines:
+            try:
+                complete.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+        return complete
+
+    def scores(self, split: str, samples: int, seed: int, sha256: str) -> Scores:
+        return Scores(self.folder / "likelihood" / f"{split}-{samples}-seed{seed}.safetensors", samples, sha256)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Per-example results of an evaluation, kept so that it can be interrupted, continued, and compared in pairs."""
+
+    file: Path
+    samples: int
+    weights: str
+    """sha256 of the weights that were scored: results of others do not count."""
+
+    def read(self) -> tuple[Likelihood | None, float]:
+        """What has been scored so far, from the first example on, and the seconds that it took."""
+        try:
+            tensors, about = load_tensors(self.file)
+        except MemgenError:
+            return None, 0.0
+        if (about["weights"], about["memgen"]) != (self.weights, memgen.__version__):
+            return None, 0.0
+        bounds = {
+            int(name.removeprefix("bound.")): value for name, value in tensors.items() if name.startswith("bound.")
+        }
+        result = Likelihood(
+            self.samples, tensors["log_p"], tensors["elbo"], tensors["effective"], dict(sorted(bounds.items()))
+        )
+        return result, float(about["seconds"])
+
+    def write(self, result: Likelihood, seconds: float) -> None:
+        self.file.parent.mkdir(exist_ok=True)
+        tensors = {"log_p": result.log_p, "elbo": result.elbo, "effective": result.effective}
+        tensors |= {f"bound.{K}": values for K, values in result.bounds.items()}
+        about = {"weights": self.weights, "memgen": memgen.__version__, "seconds": repr(seconds)}
+        save_tensors(self.file, tensors, about)
+
+
+def write_png(path: Path, image: Image.Image) -> None:
+    content = io.BytesIO()
+    image.save(content, "PNG")
+    write_atomically(path, content.getvalue())

@@ -1,0 +1,151 @@
+"""One training session in a run folder: from its start or last checkpoint to its end or an interruption."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import time
+from contextlib import closing
+from types import FrameType, TracebackType
+from typing import Any
+
+import torch
+
+from memgen.data import Dataset
+from memgen.errors import MemgenError
+from memgen.progress import Progress
+from memgen.recipe import build
+from memgen.run import WEIGHTS, Run
+from memgen.train import Epoch, NonFiniteError, State, as_read_by, begin, check_finite, collect_statistics, fit
+
+
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM, taken at the end of a step."""
+
+
+class Session:
+    """`with Session(run, data, device, seconds) as session: session.train()`
+
+    Inside, Ctrl-C and SIGTERM are noted and taken at the end of the current step, when the state is whole; a second
+    Ctrl-C stops at once, with what the last checkpoint holds.
+    """
+
+    def __init__(self, run: Run, data: Dataset, device: torch.device, checkpoint_every: float) -> None:
+        self.run, self.checkpoint_every = run, checkpoint_every
+        self.execution = self._execution(device)
+        self.data = as_read_by(build(run.recipe), data)
+        model = build(run.recipe, data.train.shape[1]).to(self.execution["device"])
+        self.state = begin(model, run.recipe)
+        run.restore(self.state)
+        self.stop = False
+        self.saved_at = time.monotonic()
+        self.handlers: dict[int, Any] = {}
+
+    def _execution(self, device: torch.device) -> dict[str, Any]:
+        """What else the bits of a result depend on: decided when a run starts, kept when it is resumed."""
+        kept = self.run.execution()
+        if kept is None:
+            return {
+                "device": str(device),
+                "threads": torch.get_num_threads(),
+                "torch": torch.__version__,
+                "path": "eager",
+            }
+        if torch.device(kept["device"]).type == "cuda" and not torch.cuda.is_available():
+            raise MemgenError(f"{self.run.folder} was trained on {kept['device']}, which is not here")
+        torch.set_num_threads(kept["threads"])
+        return kept
+
+    def __enter__(self) -> Session:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self.handlers[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self.handlers.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.stop:
+            raise KeyboardInterrupt("stopped at once; the last checkpoint is whole: " + self._go_on())
+        self.stop = True
+
+    def _go_on(self) -> str:
+        return f"go on with: memgen train --resume --out {shlex.quote(str(self.run.folder))}"
+
+    def train(self, tensorboard: bool = False) -> list[dict[str, Any]]:
+        """Train to the end; returns the metrics of all epochs."""
+        run, state, epochs = self.run, self.state, self.run.recipe.training.epochs
+        if state.epoch == epochs and (run.folder / WEIGHTS).exists():
+            return run.metrics()
+        if state.epoch == state.step == 0:
+            run.save_checkpoint(state, self.execution)
+        writer = _Writer(run, state) if tensorboard else None
+        with Progress("training", epochs, "epoch") as progress:
+
+            def tick(state: State, steps: int) -> None:
+                progress.to(state.epoch + state.step / steps, self.note)
+                if self.stop:
+                    self._interrupt(state)
+                if time.monotonic() - self.saved_at >= self.checkpoint_every:
+                    check_finite(state)
+                    self._checkpoint(state)
+
+            self.note = ""
+            try:
+                with closing(fit(state.model, self.data, run.recipe, state=state, tick=tick)) as stream:
+                    for epoch in stream:
+                        self._finish(epoch, writer)
+                        progress.to(epoch.epoch, self.note)
+            except NonFiniteError as error:
+                kept = "the last good checkpoint is kept in " + str(run.folder)
+                raise NonFiniteError(f"{error}; {kept}") from None
+        return run.metrics()
+
+    def _finish(self, epoch: Epoch, writer: _Writer | None) -> None:
+        """Keep what an epoch has brought. Metrics come before the checkpoint that counts the epoch: if a kill falls
+        between, they are cut back."""
+        self.run.log(epoch)
+        if writer is not None:
+            writer.add(epoch)
+        self.note = f"bound {epoch.bound:.2f}"
+        last = epoch.epoch == self.run.recipe.training.epochs
+        if epoch.train_bound is not None or last:
+            self.run.save_weights(self.state)
+        if last or time.monotonic() - self.saved_at >= self.checkpoint_every:
+            self._checkpoint(self.state)
+        if self.stop and not last:
+            self._interrupt(self.state)
+
+    def _checkpoint(self, state: State) -> None:
+        self.run.save_checkpoint(state, self.execution)
+        self.saved_at = time.monotonic()
+
+    def _interrupt(self, state: State) -> None:
+        check_finite(state)
+        self._checkpoint(state)
+        recipe = self.run.recipe
+        rows = self.data.rows(recipe.data.train_on)
+        collect_statistics(state.result, rows, stochastic=self.data.stochastic, seed=recipe.training.seed)
+        self.run.save_weights(state)
+        where = f"epoch {state.epoch + 1}, step {state.step}"
+        raise Stopped(f"stopped in {where} of {recipe.training.epochs} epochs and saved; {self._go_on()}")
+
+
+class _Writer:
+    """Metrics for TensorBoard, an optional extra."""
+
+    def __init__(self, run: Run, state: State) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise MemgenError("--tensorboard needs an extra: pip install 'memgen[tensorboard]'") from None
+        self.writer = SummaryWriter(str(run.folder / "tensorboard"), purge_step=state.epoch + 1)
+
+    def add(self, epoch: Epoch) -> None:
+        for key, value in epoch._asdict().items():
+            if key != "epoch" and value is not None:
+                self.writer.add_scalar(key, value, epoch.epoch)
+        self.writer.flush()

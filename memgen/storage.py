@@ -1,0 +1,68 @@
+"""Files that are whole or not there: atomic writes, and safetensors with a checksum. Nothing is ever unpickled."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from memgen.errors import MemgenError
+
+CHECKSUM = "sha256"
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file in one step: after a kill or a full disk at any moment, the old one or the new one is there."""
+    scratch = path.with_name(path.name + ".tmp")
+    try:
+        with scratch.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            scratch.unlink(missing_ok=True)
+        raise MemgenError(f"cannot write {path}: {error.strerror}; what was there before is still whole") from None
+
+
+def checksum(tensors: dict[str, Tensor]) -> str:
+    """sha256 over names, types, shapes and bytes."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """A safetensors file with metadata and a checksum, written atomically."""
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    content = safetensors.torch.save(plain, {**metadata, CHECKSUM: checksum(plain)})
+    write_atomically(path, content)
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and metadata; a file that is missing, truncated or altered is an error that says so."""
+    if not path.is_file():
+        raise MemgenError(f"there is no file {path}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = dict(file.metadata() or {})
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise MemgenError(f"{path} is truncated or corrupt: {str(error).splitlines()[0]}") from None
+    if metadata.get(CHECKSUM) != checksum(tensors):
+        raise MemgenError(f"{path} is corrupt: its content does not match its checksum")
+    return tensors, metadata

@@ -1,0 +1,204 @@
+"""log p(x), in nats, by importance sampling: the number that people compare.
+
+    log p(x) ~ log 1/K sum_k p(x, z_k) / q(z_k | x),    z_k ~ q(z | x)
+
+The estimate is a lower bound in the mean and tends to log p(x) as K grows. x is encoded once; the K samples stream by
+in chunks, so memory stays bounded whatever K is; the sums are in float64. The noise belongs to the example (see
+seeds.py), so the answer depends neither on the chunks nor on the batches nor on how many examples are scored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from memgen.errors import MemgenError
+from memgen.layers import has_statistics
+from memgen.likelihoods import check_values
+from memgen.model import DGM, Batch, Encoding, Levels
+from memgen.seeds import BLOCK, ExampleNoise, binarise
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """Per example, in float64 and in nats."""
+
+    samples: int
+    log_p: Float64[Tensor, " N"]
+    """The estimate of log p(x) with all the samples."""
+    elbo: Float64[Tensor, " N"]
+    """mean_k log w_k."""
+    effective: Float64[Tensor, " N"]
+    """Effective sample size, (sum w)^2 / sum w^2: how many of the samples carry the estimate."""
+    bounds: dict[int, Float64[Tensor, " N"]]
+    """The importance bound with fewer samples, averaged over disjoint groups: how the estimate rises and settles."""
+
+    @property
+    def mean(self) -> float:
+        return float(self.log_p.mean())
+
+    @property
+    def standard_error(self) -> float:
+        """Of the mean, over examples."""
+        return standard_error(self.log_p)
+
+
+def standard_error(values: Float[Tensor, " N"]) -> float:
+    """std / sqrt(N); NaN for a single value."""
+    return float(values.std(correction=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+
+
+def join(parts: Sequence[Likelihood]) -> Likelihood:
+    """The examples of all parts, in order."""
+    return Likelihood(
+        parts[0].samples,
+        torch.cat([part.log_p for part in parts]),
+        torch.cat([part.elbo for part in parts]),
+        torch.cat([part.effective for part in parts]),
+        {K: torch.cat([part.bounds[K] for part in parts]) for K in parts[0].bounds},
+    )
+
+
+def log_likelihood(
+    model: DGM,
+    x: Float[Tensor, "N D"],
+    samples: int = 5000,
+    *,
+    seed: int = 0,
+    binarisation: int | None = None,
+    batch_size: int = 8,
+    chunk: int = BLOCK,
+) -> Likelihood:
+    """log p(x) of every row of x. `binarisation` is the seed by which grey levels become 0 and 1, where they must.
+
+    >>> from memgen.recipe import Recipe, build
+    >>> model = build(Recipe().override(["model.hidden=[]", "model.latent=2"]), columns=3)
+    >>> result = log_likelihood(model, torch.tensor([[0.0, 1.0, 1.0]]), samples=500)
+    >>> result.elbo.item() <= result.bounds[50].item() <= result.mean
+    True
+    """
+    return join(list(log_likelihoods(model, x, samples, 0, seed, binarisation, batch_size, chunk)))
+
+
+def log_likelihoods(
+    model: DGM,
+    x: Float[Tensor, "N D"],
+    samples: int,
+    start: int = 0,
+    seed: int = 0,
+    binarisation: int | None = None,
+    batch_size: int = 8,
+    chunk: int = BLOCK,
+) -> Generator[Likelihood, None, None]:
+    """The same, a few examples at a time from example `start` on, for progress bars and for going on later."""
+    if samples < 1:
+        raise MemgenError(f"samples must be at least 1, not {samples}")
+    if not has_statistics(model):
+        raise MemgenError(
+            "the batch-norm statistics of this model were never collected; call memgen.collect_statistics"
+        )
+    x = x if binarisation is None else binarise(x, binarisation)
+    check_values(model.likelihood, x)
+    device = next(model.parameters()).device
+    training = model.training
+    model.eval()
+    try:
+        for first in range(start, len(x), batch_size):
+            rows = x[first : first + batch_size].to(device)
+            noise = ExampleNoise(seed, range(first, first + len(rows)), model.latent)
+            yield _score(model, Batch(rows), noise, samples, chunk)
+    finally:
+        model.train(training)
+
+
+@torch.inference_mode()
+def _score(model: DGM, batch: Batch, noise: ExampleNoise, samples: int, chunk: int) -> Likelihood:
+    encoding = model.encode(batch)
+    stream = _Stream(samples)
+    for done in range(0, samples, BLOCK):
+        block = tuple(level[: samples - done] for level in noise.block())
+        pieces = zip(*(level.split(chunk) for level in block), strict=True)
+        stream.add(torch.cat([log_weights(model, batch, encoding, piece) for piece in pieces]))
+    return stream.result()
+
+
+def log_weights(model: DGM, batch: Batch, encoding: Encoding, noise: Levels) -> Float64[Tensor, "K B"]:
+    """log w of given noise, from an x that is encoded already."""
+    z, log_q, _ = model.infer(encoding, tuple(level.to(batch.x) for level in noise))
+    log_p_x, log_p_z, _ = model.joint(batch, z)
+    return sum((term.double() for term in log_p_z), log_p_x.double()) - sum(term.double() for term in log_q)
+
+
+class _Rung:
+    """The importance bound with K samples, averaged over disjoint groups of K in a stream of blocks."""
+
+    def __init__(self, K: int) -> None:
+        self.K = K
+        self.groups = 0
+        self.sum: Tensor | float = 0.0
+        self.open: Tensor | None = None
+        self.filled = 0
+
+    def add(self, log_w: Float64[Tensor, "block B"]) -> None:
+        if self.K <= BLOCK:  # whole groups inside the block
+            groups = log_w[: len(log_w) // self.K * self.K].unflatten(0, (-1, self.K)).logsumexp(1)
+            self._close(groups.sum(0), len(groups))
+            return
+        block = log_w.logsumexp(0)
+        self.open = block if self.open is None else torch.logaddexp(self.open, block)
+        self.filled += len(log_w)
+        if self.filled == self.K:
+            self._close(self.open, 1)
+            self.open, self.filled = None, 0
+
+    def _close(self, log_sums: Tensor, groups: int) -> None:
+        self.sum = self.sum + log_sums - groups * math.log(self.K)
+        self.groups += groups
+
+    def result(self) -> Tensor:
+        assert isinstance(self.sum, Tensor)
+        return self.sum / self.groups
+
+
+def rungs(samples: int) -> list[int]:
+    """The smaller K on the way: 5, 50, 500, ... Each divides the next and BLOCK, or is a multiple of it.
+
+    >>> rungs(5000)
+    [5, 50, 500]
+    """
+    return [K for K in (5 * 10**n for n in range(12)) if samples > K]
+
+
+class _Stream:
+    """Running log-sum-exp of log w and of 2 log w, running mean of log w, and the rungs."""
+
+    def __init__(self, samples: int) -> None:
+        self.samples = samples
+        self.count = 0
+        self.sum = torch.zeros(1, dtype=torch.float64)
+        self.log_sum = torch.full((1,), -torch.inf, dtype=torch.float64)
+        self.log_squares = torch.full((1,), -torch.inf, dtype=torch.float64)
+        self.rungs = [_Rung(K) for K in rungs(samples)]
+
+    def add(self, log_w: Float64[Tensor, "block B"]) -> None:
+        log_w = log_w.cpu()
+        self.count += len(log_w)
+        self.sum = self.sum + log_w.sum(0)
+        self.log_sum = torch.logaddexp(self.log_sum, log_w.logsumexp(0))
+        self.log_squares = torch.logaddexp(self.log_squares, (2 * log_w).logsumexp(0))
+        for rung in self.rungs:
+            rung.add(log_w)
+
+    def result(self) -> Likelihood:
+        return Likelihood(
+            self.samples,
+            self.log_sum - math.log(self.count),
+            self.sum / self.count,
+            torch.exp(2 * self.log_sum - self.log_squares),
+            {rung.K: rung.result() for rung in self.rungs},
+        )

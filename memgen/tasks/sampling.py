@@ -1,0 +1,36 @@
+"""New rows from the prior."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from memgen.errors import MemgenError
+from memgen.layers import has_statistics
+from memgen.model import DGM
+from memgen.seeds import Purpose, generator
+
+
+@torch.no_grad()
+def sample(model: DGM, n: int, *, seed: int = 0, draw: bool = False) -> Float[Tensor, "n D"]:
+    """The means of p(x|z) for the first n draws of z from the prior, or with `draw` a draw of x for each.
+
+    >>> from memgen.recipe import Recipe, build
+    >>> model = build(Recipe().override(["model.norm=none"]), columns=4)
+    >>> sample(model, 3, draw=True).unique()
+    tensor([0., 1.])
+    """
+    if n < 1:
+        raise MemgenError(f"the number of samples must be at least 1, not {n}")
+    if not has_statistics(model):
+        raise MemgenError(
+            "the batch-norm statistics of this model were never collected; call memgen.collect_statistics"
+        )
+    training = model.training
+    model.eval()
+    own = generator(seed, Purpose.SAMPLING)
+    p = model.generate(n, own)
+    x = p.sample(own) if draw else p.mean
+    model.train(training)
+    return x.cpu()

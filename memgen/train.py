@@ -1,0 +1,314 @@
+"""Training: `fit` is an iterator of epochs, and everything that a resumed run needs is in one `State`."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from memgen.data.dataset import Dataset
+from memgen.errors import MemgenError
+from memgen.layers import collect_statistics as collect
+from memgen.likelihoods import Bernoulli, check_values
+from memgen.model import DGM, Batch
+from memgen.objective import BOUNDS, ESTIMATORS, loss
+from memgen.recipe import Recipe, Training, levels_of
+from memgen.seeds import Purpose, generator
+from memgen.tasks.density import Likelihood, log_likelihood
+
+CHUNK = 1000
+"""Rows at a time when statistics are collected."""
+LOOK_EVERY = 50
+"""Steps between looks for a non-finite loss or gradient, each of which waits for the device."""
+
+
+class NonFiniteError(MemgenError):
+    """The loss or a gradient was NaN or infinite; training stops."""
+
+
+class Epoch(NamedTuple):
+    """What is known after an epoch."""
+
+    epoch: int
+    """Counted from 1."""
+    loss: float
+    """Mean over the epoch's steps, with the local reconstruction."""
+    bound: float
+    """Mean over the epoch's steps, in nats: the weights change on the way, the binarisation is new each time."""
+    rate: float
+    seconds: float
+    train_bound: float | None = None
+    """At intervals: the bound with evaluate_samples samples on training rows, binarised once, exact statistics ..."""
+    valid_bound: float | None = None
+    """... and the same on validation rows, where there are any that are held out: over-fitting shows in the gap."""
+
+
+@dataclass
+class State:
+    """Everything that changes while training; a run that is resumed from it goes on bit by bit as if never stopped."""
+
+    model: DGM
+    optimizer: torch.optim.Optimizer
+    averaged: AveragedModel | None
+    """The moving average of the weights, if the recipe has one."""
+    generator: torch.Generator
+    """Of the rows' order, the binarisation and the noise of z."""
+    order: Tensor
+    """The order of the rows in the current epoch."""
+    log: Float[Tensor, "steps 3"]
+    """Loss, bound and gradient norm of each step of the current epoch."""
+    epoch: int = 0
+    """Finished epochs."""
+    step: int = 0
+    """Finished steps of the current epoch."""
+    seconds: float = 0.0
+    """Spent in training so far."""
+
+    @property
+    def result(self) -> DGM:
+        """The model that is evaluated and saved: the averaged weights if there are any, else the raw ones."""
+        if self.averaged is None:
+            return self.model
+        assert isinstance(self.averaged.module, DGM)
+        return self.averaged.module
+
+    def tensors(self) -> dict[str, Tensor]:
+        """For a checkpoint."""
+        moments = {
+            f"optimizer.{key}.{name}": value
+            for name, parameter in self.model.named_parameters()
+            for key, value in self.optimizer.state.get(parameter, {}).items()
+        }
+        averaged = {} if self.averaged is None else self.averaged.state_dict(prefix="averaged.")
+        return {
+            **self.model.state_dict(prefix="model."),
+            **averaged,
+            **moments,
+            "generator": self.generator.get_state(),
+            "order": self.order,
+            "log": self.log,
+        }
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """The opposite of `tensors`."""
+        self.model.load_state_dict(_under("model.", tensors))
+        if self.averaged is not None:
+            self.averaged.load_state_dict(_under("averaged.", tensors))
+        for key in ("step", "exp_avg", "exp_avg_sq"):
+            for name, value in _under(f"optimizer.{key}.", tensors).items():
+                parameter = self.model.get_parameter(name)
+                # The count of steps stays where it is, as torch's own load_state_dict leaves it; the moments follow.
+                self.optimizer.state[parameter][key] = value.to(parameter.device)
+        self.generator.set_state(tensors["generator"])
+        self.order = tensors["order"].to(self.order.device)
+        self.log = tensors["log"].to(self.log.device)
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def begin(model: DGM, recipe: Recipe) -> State:
+    """The state before the first step."""
+    settings = recipe.training
+    device = next(model.parameters()).device
+    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[settings.optimizer]
+    options = {} if settings.optimizer == "adam" else {"weight_decay": settings.weight_decay}
+    optimizer = kind(model.parameters(), betas=(settings.beta1, settings.beta2), fused=True, **options)
+    averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(settings.ema)) if settings.ema else None
+    own = generator(settings.seed, Purpose.TRAINING, device)
+    nothing = torch.empty(0, device=device)
+    return State(model, optimizer, averaged, own, nothing.long(), nothing.reshape(0, 3))
+
+
+def fit(
+    model: DGM,
+    data: Dataset | Float[Tensor, "N D"],
+    recipe: Recipe,
+    *,
+    state: State | None = None,
+    tick: Callable[[State, int], None] = lambda state, steps: None,
+) -> Generator[Epoch, None, None]:
+    """Train `model` in place, an epoch at a time; when the iterator ends, the model is ready for use, with the averaged
+    weights if the recipe has an average, and with exact batch-norm statistics.
+
+    `state` is where to go on from; `tick(state, steps per epoch)` is called after every step.
+
+    >>> from memgen.recipe import Recipe, build
+    >>> recipe = Recipe.named("digits-mem-vae").override(["training.epochs=2"])
+    >>> model = build(recipe)
+    >>> from memgen.data import dataset
+    >>> [epoch.epoch for epoch in fit(model, dataset("digits"), recipe)]
+    [1, 2]
+    """
+    data = as_read_by(model, data if isinstance(data, Dataset) else Dataset("rows", data))
+    rows = training_rows(model, data, recipe)
+    sizes = batch_sizes(len(rows), recipe.training)
+    state = begin(model, recipe) if state is None else state
+    while state.epoch < recipe.training.epochs:
+        clock = time.perf_counter() - state.seconds
+        model.train()
+        if state.step == 0:
+            state.order = torch.randperm(len(rows), generator=state.generator, device=rows.device)
+            state.log = torch.zeros(len(sizes), 3, device=rows.device)
+        for chosen in state.order[: sum(sizes)].split(sizes)[state.step :]:
+            x = rows[chosen]
+            if data.stochastic:
+                x = (torch.rand(x.shape, generator=state.generator, device=x.device) < x).to(x)
+            state.log[state.step] = train_step(state, Batch(x), recipe, len(sizes))
+            state.step += 1
+            state.seconds = time.perf_counter() - clock
+            if state.step % LOOK_EVERY == 0:
+                check_finite(state)
+            tick(state, len(sizes))
+        check_finite(state)
+        epoch = finish_epoch(state, data, rows, recipe)
+        state.seconds = time.perf_counter() - clock
+        yield epoch._replace(seconds=state.seconds)
+    if state.averaged is not None:
+        model.load_state_dict(state.result.state_dict())
+    model.eval()
+
+
+def as_read_by(model: DGM, data: Dataset) -> Dataset:
+    """The data as the model reads them: grey levels stand for probabilities under a Bernoulli likelihood only."""
+    return replace(data, stochastic=data.stochastic and isinstance(model.likelihood, Bernoulli))
+
+
+def training_rows(model: DGM, data: Dataset, recipe: Recipe) -> Float[Tensor, "N D"]:
+    """The rows to train on, checked, on the model's device."""
+    rows = data.rows(recipe.data.train_on)
+    if data.stochastic and bool(((rows < 0) | (rows > 1)).any()):
+        raise MemgenError(
+            f"the training data is to be binarised, so its values must lie in [0, 1]; they go from {rows.min():g} to "
+            f"{rows.max():g}"
+        )
+    # Rounding stands for any outcome of the binarisation; it keeps a NaN, which is then reported with its place.
+    check_values(model.likelihood, rows.round() if data.stochastic else rows, "the training data")
+    return rows.to(next(model.parameters()).device)
+
+
+def train_step(state: State, batch: Batch, recipe: Recipe, steps: int) -> Float[Tensor, "3"]:
+    """One step of gradient descent on the loss; returns loss, bound and gradient norm, still on the device."""
+    model, objective, settings = state.model, recipe.objective, recipe.training
+    t = state.epoch * steps + state.step
+    beta = min(1.0, t / (steps * objective.kl_warmup_epochs)) if objective.kl_warmup_epochs else 1.0
+    noise = model.noise(objective.samples, len(batch.x), state.generator)
+    estimate = ESTIMATORS[objective.estimator](model, batch, noise, BOUNDS[objective.bound], beta)
+    value = loss(estimate, levels_of(objective.local_reconstruction, recipe.model.hidden, 0.0))
+
+    state.optimizer.zero_grad()
+    value.backward()
+    norm = clip_grad_norm_(model.parameters(), settings.clip_norm or math.inf)
+    if settings.clip_value:
+        clip_grad_value_(model.parameters(), settings.clip_value)
+    for group in state.optimizer.param_groups:
+        group["lr"], group["eps"] = learning_rate(settings, t, steps), adam_epsilon(settings, t)
+    state.optimizer.step()
+    if state.averaged is not None:
+        state.averaged.update_parameters(model)
+    return torch.stack([value.detach(), estimate.bound.mean(), norm.detach()])
+
+
+def learning_rate(settings: Training, t: int, steps: int) -> float:
+    """The rate of step t (from 0) with so many steps per epoch.
+
+    >>> [learning_rate(Training(schedule="step", decay=0.5, decay_after=2), t, 1) for t in range(4)]
+    [0.001, 0.001, 0.0005, 0.00025]
+    """
+    rate = settings.rate * min(1.0, (t + 1) / max(1, settings.warmup_steps))
+    if settings.schedule == "cosine":
+        progress = t / (settings.epochs * steps)
+        return rate * (settings.final_rate + (1 - settings.final_rate) * (1 + math.cos(math.pi * progress)) / 2)
+    epoch = t // steps
+    if settings.schedule == "step" and epoch >= settings.decay_after:
+        return rate * settings.decay ** (1 + (epoch - settings.decay_after) // settings.decay_every)
+    return rate
+
+
+def adam_epsilon(settings: Training, t: int) -> float:
+    """torch divides by sqrt(v / (1 - beta2^t)) + epsilon. The paper's program added its epsilon to sqrt(v) itself,
+    which is the same as torch's with epsilon / sqrt(1 - beta2^t).
+    """
+    if settings.optimizer == "adamw":
+        return settings.epsilon
+    return settings.epsilon / math.sqrt(1 - settings.beta2 ** (t + 1))
+
+
+def batch_sizes(rows: int, settings: Training) -> list[int]:
+    """How many rows each step of an epoch gets.
+
+    >>> batch_sizes(250, Training(batch_size=100, drop_incomplete=True))
+    [100, 100]
+    >>> batch_sizes(201, Training(batch_size=100))   # near-equal: a last batch of one row would have no variance
+    [67, 67, 67]
+    """
+    if settings.drop_incomplete:
+        if rows < settings.batch_size:
+            raise MemgenError(
+                f"{rows} rows do not fill a batch of {settings.batch_size} and training.drop_incomplete drops "
+                "incomplete batches; use a smaller training.batch_size"
+            )
+        return [settings.batch_size] * (rows // settings.batch_size)
+    steps = math.ceil(rows / settings.batch_size)
+    return [len(part) for part in torch.arange(rows).tensor_split(steps)]
+
+
+def check_finite(state: State) -> None:
+    """Stop at the first step of this epoch whose loss or gradient was not finite."""
+    bad = ~state.log[: state.step].isfinite()
+    if bool(bad.any()):
+        step = int(bad.any(1).nonzero()[0, 0])
+        what = "loss" if bool(bad[step, :2].any()) else "gradient"
+        raise NonFiniteError(
+            f"the {what} was not finite in epoch {state.epoch + 1}, step {step + 1} of {len(state.log)}; "
+            "try a smaller training.rate or training.clip_norm"
+        )
+
+
+def finish_epoch(state: State, data: Dataset, rows: Float[Tensor, "N D"], recipe: Recipe) -> Epoch:
+    """Count the epoch; at intervals score training and validation rows; exact statistics then and at the end."""
+    settings = recipe.training
+    loss_mean, bound_mean, _ = state.log.double().mean(0).tolist()
+    rate = state.optimizer.param_groups[0]["lr"]
+    state.epoch, state.step = state.epoch + 1, 0
+    last = state.epoch == settings.epochs
+    due = settings.evaluate_every > 0 and (last or state.epoch % settings.evaluate_every == 0)
+    train_bound = valid_bound = None
+    if due or last:
+        collect_statistics(state.result, rows, stochastic=data.stochastic, seed=settings.seed)
+    if due:
+        train_bound = _bound(state.result, data, "train", settings).mean
+        if recipe.data.train_on == "train" and data.valid is not None:
+            valid_bound = _bound(state.result, data, "valid", settings).mean
+    return Epoch(state.epoch, loss_mean, bound_mean, rate, state.seconds, train_bound, valid_bound)
+
+
+def _bound(model: DGM, data: Dataset, split: str, settings: Training) -> Likelihood:
+    x = data.fixed(split, settings.evaluate_rows)
+    return log_likelihood(model, x, settings.evaluate_samples, seed=settings.seed, batch_size=64)
+
+
+def collect_statistics(model: DGM, x: Float[Tensor, "N D"], *, stochastic: bool = False, seed: int = 0) -> None:
+    """Write exact batch-norm statistics of the rows x into the model: one seeded binarisation (with `stochastic`) and
+    one seeded z ~ q(z|x) per row. They are saved with the weights, so evaluation never needs the training data.
+    """
+    device = next(model.parameters()).device
+
+    def chunks() -> Iterator[tuple[object, ...]]:
+        own = generator(seed, Purpose.STATISTICS)
+        for rows in x.split(CHUNK):
+            rows = rows.to(device)
+            if stochastic:
+                rows = (torch.rand(rows.shape, generator=own).to(device) < rows).to(rows)
+            yield Batch(rows), tuple(level.to(device) for level in model.noise(1, len(rows), own))
+
+    collect(model, chunks)
