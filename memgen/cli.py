@@ -98,8 +98,8 @@ def _add_train(commands: Any) -> None:
         commands,
         "train",
         "train",
-        "Train a model and keep it in a run folder.\n\nCtrl-C saves and stops; --resume goes on, also after a crash, to "
-        "the very weights that an uninterrupted run would have had.",
+        "Train a model and keep it in a run folder.\n\nCtrl-C saves and stops; --resume goes on, also after a crash, "
+        "to the very weights that an uninterrupted run would have had.",
         [
             "memgen train digits-mem-vae --out runs/digits",
             "memgen train mnist-mem-vae --out runs/mnist --set training.epochs=10 --set training.seed=1",
@@ -194,7 +194,7 @@ def _add_recipes(commands: Any) -> None:
 def _add_data(commands: Any) -> None:
     about = (
         "List, fetch and check data sets.\n\nFiles are looked for in the folder that MEMGEN_DATA names, then in the "
-        "cache (MEMGEN_CACHE, else the user's cache folder); fetch puts them into the cache. Their content is always checked."
+        "cache (MEMGEN_CACHE, else the user's cache folder), where fetch puts them. Their content is always checked."
     )
     examples = [
         "memgen data list",

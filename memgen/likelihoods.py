@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +24,7 @@ from memgen.layers import linear
 LOG_2PI = math.log(2 * math.pi)
 
 
+@runtime_checkable
 class Distribution(Protocol):
     """Independent columns; every tensor is (..., columns), and log_prob broadcasts x against the parameters."""
 
@@ -38,6 +39,7 @@ class Distribution(Protocol):
     def sample(self, generator: torch.Generator) -> Float[Tensor, "*rows columns"]: ...
 
 
+@runtime_checkable
 class Head(Protocol):
     """A module that turns features into a distribution."""
 

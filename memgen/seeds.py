@@ -40,7 +40,7 @@ def binarise(x: Float[Tensor, "rows columns"], seed: int = BINARISATION_SEED) ->
     """Draw each value as 0 or 1 with probability x, the same way on every machine; row i does not depend on later rows.
 
     >>> binarise(torch.tensor([[0.0, 0.5, 1.0]]))
-    tensor([[0., 1., 1.]])
+    tensor([[0., 0., 1.]])
     """
     # RandomState, because its stream is frozen for good: published hashes of binarised test sets rest on it.
     uniform = np.random.RandomState(seed).random_sample(tuple(x.shape))

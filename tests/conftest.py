@@ -1,0 +1,25 @@
+"""Every shape in a signature of memgen is checked while the tests run."""
+
+from jaxtyping import install_import_hook
+
+install_import_hook("memgen", "beartype.beartype")
+
+import os  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+torch.set_num_threads(2)
+
+needs_data = pytest.mark.skipif(
+    not os.environ.get("MEMGEN_DATA"), reason="the published data files are needed: set MEMGEN_DATA to their folder"
+)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No test reads or writes the user's cache."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("MEMGEN_CACHE", str(folder))
+    return folder

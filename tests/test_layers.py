@@ -1,0 +1,99 @@
+"""Batch norm: pooled rows in training, exact statistics in evaluation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from memgen.data import dataset
+from memgen.errors import MemgenError
+from memgen.layers import EPS, BatchNorm, collect_statistics, has_statistics, standardise
+from memgen.model import Batch
+from memgen.recipe import Recipe, build
+from memgen.seeds import Purpose, generator
+from memgen.tasks.density import log_likelihood
+from memgen.train import collect_statistics as collect_over
+from memgen.train import fit
+
+
+def test_training_normalises_with_all_rows_of_all_samples() -> None:
+    norm, h = BatchNorm(4), torch.randn(3, 5, 4) * 2 + 1
+    out = norm(h).reshape(-1, 4)
+    torch.testing.assert_close(out.mean(0), torch.zeros(4), atol=1e-6, rtol=0)
+    torch.testing.assert_close(out.var(0, correction=0), torch.ones(4), atol=1e-4, rtol=0)
+    torch.testing.assert_close(standardise(h).reshape(-1, 4), out)
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_collected_statistics_equal_those_of_one_full_batch_pass(levels: int) -> None:
+    """A pass over all rows at once, in training mode, has exactly these statistics at every layer."""
+    sizes = "[8, 8]" if levels == 1 else "[[8, 8], [6]]"
+    recipe = Recipe().override([f"model.hidden={sizes}", f"model.latent={[3, 2][:levels]}"])
+    model = build(recipe, columns=10)
+    x, noise = torch.rand(37, 10), model.noise(1, 37, torch.Generator().manual_seed(1))
+    collect_statistics(
+        model, lambda: [(Batch(x[i : i + 8]), tuple(eps[:, i : i + 8] for eps in noise)) for i in range(0, 37, 8)]
+    )
+
+    seen: dict[nn.Module, torch.Tensor] = {}
+    norms = [module for module in model.modules() if isinstance(module, BatchNorm)]
+    for norm in norms:
+        norm.register_forward_pre_hook(lambda module, inputs: seen.update({module: inputs[0].flatten(0, -2)}))
+    model.train()
+    in_training = model(Batch(x), noise)
+    assert len(norms) == len(seen) == (4 if levels == 1 else 6)
+    for norm in norms:
+        torch.testing.assert_close(norm.mean, seen[norm].mean(0), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(norm.variance, seen[norm].var(0, correction=0), atol=1e-5, rtol=1e-4)
+    model.eval()
+    torch.testing.assert_close(model(Batch(x), noise).log_w, in_training.log_w, atol=1e-3, rtol=1e-5)
+
+
+def test_averaged_mini_batch_moments_are_another_thing() -> None:
+    """Why the layers are done one after the other: the shortcut gives other statistics, by much more than rounding."""
+    recipe = Recipe().override(["model.hidden=[8, 8]", "model.latent=3"])
+    model = build(recipe, columns=10).train()
+    x, noise = torch.rand(36, 10), model.noise(1, 36, torch.Generator().manual_seed(1))
+    parts = [(Batch(x[i : i + 6]), tuple(eps[:, i : i + 6] for eps in noise)) for i in range(0, 36, 6)]
+    deep = [module for module in model.modules() if isinstance(module, BatchNorm)][1]
+    means: list[torch.Tensor] = []
+    handle = deep.register_forward_pre_hook(lambda module, inputs: means.append(inputs[0].mean(0)))
+    for part in parts:
+        model(*part)
+    handle.remove()
+    collect_statistics(model, lambda: parts)
+    assert (torch.stack(means).mean(0) - deep.mean).abs().max() > 1e-3
+
+
+def test_statistics_do_not_depend_on_the_mode_and_training_does_not_touch_them() -> None:
+    recipe = Recipe().override(["model.hidden=[8]", "model.latent=3", "model.slots=[4]"])
+    model = build(recipe, columns=10)
+    assert not has_statistics(model)
+    x = torch.rand(50, 10)
+    collect_over(model, x, stochastic=True)
+    assert has_statistics(model)
+    assert model.training
+    before = [buffer.clone() for buffer in model.buffers()]
+    model(Batch(x), model.noise(1, 50, generator(0, Purpose.TRAINING)))
+    assert all(a.equal(b) for a, b in zip(before, model.buffers(), strict=True))
+    collect_over(model.eval(), x, stochastic=True)
+    assert all(a.equal(b) for a, b in zip(before, model.buffers(), strict=True))
+    collect_over(model, x, stochastic=True, seed=1)
+    assert not all(a.equal(b) for a, b in zip(before, model.buffers(), strict=True))
+
+
+def test_statistics_never_collected_cannot_be_used_unnoticed() -> None:
+    model = build(Recipe().override(["model.hidden=[8]", "model.latent=3"]), columns=4)
+    with pytest.raises(MemgenError, match="never collected"):
+        log_likelihood(model, torch.ones(2, 4), 10)
+
+
+def test_fit_leaves_exact_statistics_of_its_final_weights() -> None:
+    recipe = Recipe.named("digits-mem-vae").override(["training.epochs=2", "training.ema=0.9"])
+    data, model = dataset("digits"), build(recipe)
+    list(fit(model, data, recipe))
+    kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    collect_over(model, data.train, stochastic=True, seed=recipe.training.seed)
+    for name, buffer in model.named_buffers():
+        torch.testing.assert_close(kept[name], buffer, atol=EPS, rtol=EPS)

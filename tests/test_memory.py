@@ -1,0 +1,97 @@
+"""The memory layer is the paper's formulas."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from memgen.layers import EPS, NORMS, Dense, MemoryLayer
+from memgen.memory import ATTENTIONS, COMPOSITIONS, Memory, Preference
+
+
+def layer(attention: str, composition: str) -> MemoryLayer:
+    torch.manual_seed(0)
+    made = MemoryLayer(
+        Dense(3, 4, NORMS["batch"]), ATTENTIONS[attention](4, 5), Memory(4, 5), COMPOSITIONS[composition](4)
+    )
+    with torch.no_grad():
+        for parameter in made.parameters():  # nothing may hide behind a starting value of 0 or 1
+            parameter.copy_(torch.randn(parameter.shape))
+    return made
+
+
+def array(tensor: Tensor) -> np.ndarray:  # type: ignore[type-arg]
+    return tensor.detach().double().numpy()
+
+
+def sigmoid(u: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    return 1 / (1 + np.exp(-u))
+
+
+@pytest.mark.parametrize("composition", ["sum", "mlp"])
+@pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
+def test_layer_equals_the_formulas_written_out_by_hand(attention: str, composition: str) -> None:
+    made = layer(attention, composition)
+    h_in = torch.randn(2, 7, 3)  # (K, B, d): batch norm pools all K*B rows
+    w = {name: array(value) for name, value in made.named_parameters()}
+    u = array(h_in).reshape(14, 3) @ w["dense.linear.weight"].T + w["dense.linear.bias"]
+    normalised = (u - u.mean(0)) / np.sqrt(u.var(0) + EPS)
+    h_g = np.maximum(0, w["dense.norm.gamma"] * normalised + w["dense.norm.beta"])
+    score = h_g @ w["attention.A.weight"].T + w["attention.A.bias"]
+    softmax = np.exp(score) / np.exp(score).sum(-1, keepdims=True)
+    h_a = sigmoid(score) if attention == "sigmoid" else softmax
+    M = w["memory.M"].T  # features x slots, as in the paper
+    h_m = h_a @ M.T
+    if composition == "sum":
+        h = np.maximum(0, h_g + h_m)
+    else:
+        a1, a2, a3, a4 = w["composition.a"]
+        c1, c2, c3, c4 = w["composition.c"]
+        a = a1 + a2 * h_m + a3 * h_g + a4 * h_g * h_m
+        c = sigmoid(c1 + c2 * h_m + c3 * h_g + c4 * h_g * h_m)
+        h = np.maximum(0, a + w["composition.b1"] * c)
+    pre, output = made(h_in)
+    np.testing.assert_allclose(array(pre).reshape(14, 4), u, atol=1e-5)
+    np.testing.assert_allclose(array(output).reshape(14, 4), h, rtol=1e-4, atol=1e-4)
+
+
+def test_mlp_layer_starts_as_the_identity_on_h_g() -> None:
+    made = MemoryLayer(Dense(3, 4, NORMS["batch"]), ATTENTIONS["sigmoid"](4, 5), Memory(4, 5), COMPOSITIONS["mlp"](4))
+    h_in = torch.randn(9, 3)
+    assert made(h_in).output.equal(made.dense(h_in).output)
+
+
+def test_starting_values() -> None:
+    torch.manual_seed(0)
+    memory, attention = Memory(400, 300), ATTENTIONS["sigmoid"](400, 300)
+    assert memory.M.std().item() == pytest.approx(0.01, rel=0.02)
+    glorot = (6 / 700) ** 0.5
+    assert attention.A.weight.abs().max().item() == pytest.approx(glorot, rel=1e-3)  # type: ignore[union-attr]
+    assert attention.A.weight.std().item() == pytest.approx(glorot / 3**0.5, rel=0.01)  # type: ignore[union-attr]
+    assert not attention.A.bias.any()  # type: ignore[union-attr]
+
+
+def test_reading_a_chosen_few_slots_equals_a_dense_preference_that_is_zero_elsewhere() -> None:
+    memory = Memory(4, 6)
+    weights, index = torch.rand(2, 3, 2), torch.tensor([[0, 5], [2, 3], [4, 1]]).expand(2, 3, 2)
+    dense = torch.zeros(2, 3, 6).scatter(-1, index, weights)
+    torch.testing.assert_close(memory(Preference(weights, index)), memory(Preference(dense)))
+
+
+def test_softmax_preferences_sum_to_one_and_sigmoid_ones_do_not_have_to() -> None:
+    torch.manual_seed(0)
+    h_g = torch.rand(10, 4)
+    assert torch.allclose(ATTENTIONS["softmax"](4, 5)(h_g).weights.sum(-1), torch.ones(10))
+    assert not torch.allclose(ATTENTIONS["sigmoid"](4, 5)(h_g).weights.sum(-1), torch.ones(10))
+
+
+def test_hooks_look_between_the_parts_and_silence_a_memory() -> None:
+    made = layer("sigmoid", "sum")
+    h_in = torch.randn(6, 3)
+    seen: list[Preference] = []
+    made.attention.register_forward_hook(lambda module, inputs, output: seen.append(output))
+    made.memory.register_forward_hook(lambda module, inputs, output: torch.zeros_like(output))
+    assert made(h_in).output.equal(made.dense(h_in).output)
+    assert seen[0].weights.shape == (6, 5)

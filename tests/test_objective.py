@@ -1,0 +1,188 @@
+"""Bounds in their order, gradient estimators against the plain one, the local reconstruction."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+
+from memgen.model import DGM, Batch
+from memgen.objective import ESTIMATORS, Bound, elbo, importance, local_reconstruction, loss, plain
+from memgen.recipe import Recipe, build
+
+LEVELS = {1: ["model.hidden=[3]", "model.latent=2"], 2: ["model.hidden=[[3], [3]]", "model.latent=[2, 1]"]}
+
+
+def tiny(levels: int = 1) -> DGM:
+    model = build(Recipe().override([*LEVELS[levels], "model.norm=none", "training.seed=5"]), 3)
+    with torch.no_grad():
+        for parameter in model.parameters():  # away from zero biases and from a q that is nearly the prior
+            parameter.add_(
+                0.5 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel()))
+            )
+    return model
+
+
+def test_bounds_rise_with_k_in_the_mean() -> None:
+    model = tiny()
+    x = torch.tensor([[1.0, 0.0, 1.0]]).expand(4000, 3)
+    log_w = model(Batch(x), model.noise(16, 4000, torch.Generator().manual_seed(0))).log_w
+    values = [elbo(log_w).mean()] + [importance(log_w.unflatten(0, (-1, K))[0]).mean() for K in (2, 4, 8, 16)]
+    assert all(a < b for a, b in itertools.pairwise(values)), values
+    torch.testing.assert_close(importance(log_w[:1]), elbo(log_w[:1]))
+
+
+GROUPS, DRAWS = 30, 2000
+
+
+def mean_gradients(model: DGM, name: str, bound: Bound, K: int) -> tuple[Tensor, Tensor]:
+    """Mean gradient and its standard error over GROUPS x DRAWS draws of the noise, all parameters in one vector."""
+    x = torch.tensor([[1.0, 0.0, 1.0]]).expand(DRAWS, 3)
+    own = torch.Generator().manual_seed(hash((name, K)) % 1000 if name == "plain" else 1000 + K)
+    found = []
+    for _ in range(GROUPS):
+        surrogate = ESTIMATORS[name](model, Batch(x), model.noise(K, DRAWS, own), bound, 1.0).surrogate.mean()
+        grads = torch.autograd.grad(surrogate, list(model.parameters()))
+        found.append(torch.cat([grad.flatten() for grad in grads]))
+    stacked = torch.stack(found).double()
+    return stacked.mean(0), stacked.std(0) / GROUPS**0.5
+
+
+def deviation(model: DGM, name: str, bound: Bound, K: int) -> dict[str, Tensor]:
+    """(mean gradient - plain's) / standard error, per entry, of Q's and P's parameters."""
+    theirs, their_error = mean_gradients(model, name, bound, K)
+    plains, error = mean_gradients(model, "plain", bound, K)
+    z = (theirs - plains) / (their_error**2 + error**2).sqrt().clamp_min(1e-9)
+    in_q = sum(parameter.numel() for parameter in model.q.parameters())
+    return {"q": z[:in_q].abs(), "p": z[in_q:].abs()}
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+@pytest.mark.parametrize(
+    ("name", "bound", "K"),
+    [("stl", elbo, 1), ("stl", importance, 1), ("stl", elbo, 4), ("dreg", importance, 1), ("dreg", importance, 4)],
+)
+def test_estimator_has_the_expectation_of_the_plain_gradient(levels: int, name: str, bound: Bound, K: int) -> None:
+    z = deviation(tiny(levels), name, bound, K)
+    assert z["q"].max() < 4.5
+    assert z["p"].max() < 4.5
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_stl_is_biased_for_q_under_the_importance_bound_with_several_samples(levels: int) -> None:
+    z = deviation(tiny(levels), "stl", importance, 4)
+    assert z["q"].max() > 15  # far beyond chance: this is why memgen warns
+    assert z["p"].max() < 4.5
+
+
+def test_at_one_sample_dreg_is_stl_and_p_gets_the_plain_gradient() -> None:
+    model = tiny(2)
+    batch, noise = Batch(torch.ones(5, 3)), model.noise(1, 5, torch.Generator().manual_seed(0))
+    grads = {
+        name: torch.autograd.grad(
+            estimator(model, batch, noise, importance, 1.0).surrogate.sum(), list(model.parameters())
+        )
+        for name, estimator in ESTIMATORS.items()
+    }
+    in_q = len(list(model.q.parameters()))
+    for a, b in zip(grads["dreg"], grads["stl"], strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+    for a, b in zip(grads["dreg"][in_q:], grads["plain"][in_q:], strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+
+
+def test_dreg_has_less_noise_for_q_than_plain() -> None:
+    model = tiny()
+    in_q = sum(parameter.numel() for parameter in model.q.parameters())
+    errors = {name: mean_gradients(model, name, importance, 8)[1][:in_q].norm() for name in ("plain", "dreg")}
+    assert errors["dreg"] < 0.6 * errors["plain"]
+
+
+def test_stl_has_no_variance_where_q_is_exact() -> None:
+    from tests.exact import linear_gaussian
+
+    exact = linear_gaussian(1, "none")
+    batch, noise = Batch(exact.sample(6)), exact.model.noise(1, 6, torch.Generator().manual_seed(0))
+    q = list(exact.model.q.parameters())
+    for name, small in (("stl", True), ("plain", False)):
+        surrogate = ESTIMATORS[name](exact.model, batch, noise, elbo, 1.0).surrogate.sum()
+        size = max(
+            float(grad.abs().max()) for grad in torch.autograd.grad(surrogate, q, allow_unused=True) if grad is not None
+        )
+        assert (size < 1e-3) == small, (name, size)
+
+
+@pytest.mark.parametrize("name", list(ESTIMATORS))
+def test_all_estimators_report_the_same_bound_and_beta_weighs_the_kl_term(name: str) -> None:
+    model = tiny(2)
+    batch, noise = Batch(torch.ones(5, 3)), model.noise(3, 5, torch.Generator().manual_seed(0))
+    inference = model(batch, noise)
+    torch.testing.assert_close(
+        ESTIMATORS[name](model, batch, noise, importance, 0.25).bound, importance(inference.log_w)
+    )
+    torch.testing.assert_close(inference.tempered(0.0), inference.log_p_x)
+    halfway = (inference.log_p_x + inference.log_w) / 2
+    torch.testing.assert_close(inference.tempered(0.5), halfway)
+
+
+def test_dreg_refuses_the_elbo() -> None:
+    model = tiny()
+    with pytest.raises(ValueError, match="stl"):
+        ESTIMATORS["dreg"](model, Batch(torch.ones(2, 3)), model.noise(2, 2, torch.Generator()), elbo, 1.0)
+
+
+@pytest.mark.parametrize("norm", ["batch", "layer", "none"])
+def test_local_reconstruction_is_the_formula(norm: str) -> None:
+    """Written out: standardised outputs of P, averaged over samples, against Q's standardised pre-activations."""
+    recipe = Recipe().override(
+        ["model.hidden=[[5, 4], [3]]", "model.latent=[2, 2]", "model.slots=[[3, 0], [2]]", f"model.norm={norm}"]
+    )
+    model = build(recipe, 6)
+    x = (torch.rand(11, 6) < 0.5).float()
+    inference = model(Batch(x), model.noise(4, 11, torch.Generator().manual_seed(0)))
+
+    def by_hand(h: Tensor) -> Tensor:
+        rows = h.reshape(-1, h.shape[-1])
+        rows = (rows - rows.mean(0)) / (rows.var(0, correction=0) + 1e-5).sqrt()
+        return rows.reshape(-1, 11, h.shape[-1]).mean(0)
+
+    weights = ((0.1, 0.2), (0.3,))
+    expected = torch.zeros(())
+    for level, lambdas in enumerate(weights):
+        for i, weight in enumerate(lambdas):
+            p, q = inference.down[level][i].output, inference.up[level][i].pre
+            assert p.shape[-1] == q.shape[-1] == ((5, 4), (3,))[level][i]
+            expected = expected + weight * ((by_hand(p) - by_hand(q)) ** 2).mean()
+    torch.testing.assert_close(local_reconstruction(inference, weights), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_at_batch_norm_q_is_compared_with_its_own_normalised_pre_activation() -> None:
+    model = build(Recipe().override(["model.hidden=[5]", "model.latent=2"]), 6)
+    x = torch.rand(30, 6)
+    inference = model(Batch(x), model.noise(1, 30, torch.Generator().manual_seed(0)))
+    norm = model.q[0].layers[0].norm  # type: ignore[union-attr, index]
+    from memgen.layers import standardise
+
+    torch.testing.assert_close(
+        norm.gamma * standardise(inference.up[0][0].pre) + norm.beta, norm(inference.up[0][0].pre)
+    )
+
+
+def test_local_reconstruction_reaches_both_nets() -> None:
+    model = build(Recipe().override(["model.hidden=[5]", "model.latent=2", "model.slots=[3]"]), 6)
+    inference = model(Batch(torch.rand(9, 6)), model.noise(2, 9, torch.Generator().manual_seed(0)))
+    local_reconstruction(inference, ((1.0,),)).backward()
+    assert model.q[0].layers[0].linear.weight.grad.abs().max() > 0  # type: ignore[union-attr, index]
+    assert model.p[0].layers[0].dense.linear.weight.grad.abs().max() > 0  # type: ignore[union-attr, index]
+
+
+def test_loss_is_minus_the_bound_plus_the_regulariser() -> None:
+    model = tiny()
+    batch, noise = Batch(torch.ones(5, 3)), model.noise(3, 5, torch.Generator().manual_seed(0))
+    estimate = plain(model, batch, noise, importance)
+    assert loss(estimate).item() == pytest.approx(-estimate.bound.mean().item())
+    extra = local_reconstruction(estimate.inference, ((0.1,),))
+    assert loss(estimate, ((0.1,),)).item() == pytest.approx(-estimate.bound.mean().item() + extra.item())
+    assert loss(estimate, ((0.0,),)).item() == loss(estimate).item()
