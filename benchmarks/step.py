@@ -3,9 +3,9 @@
     python benchmarks/step.py [--samples 1] [--repeats 15] [--steps 40]
 
 The loop is what one writes without a library: nn.Linear, nn.BatchNorm1d, the memory and the mlp composition as the
-paper's formulas, the local reconstruction, torch's Adam and gradient clipping. Both get the same rows, binarise them and
-draw their own noise. Blocks of steps of the two alternate in one process; the figure is the median of the blocks and the
-ratio of neighbouring blocks.
+paper's formulas, the local reconstruction, torch's Adam and gradient clipping. Both get the same rows, binarise them
+and draw their own noise. Blocks of steps of the two alternate in one process; the figures are the medians of the blocks
+and of the ratios of neighbouring blocks.
 """
 
 from __future__ import annotations
@@ -131,11 +131,12 @@ def main() -> None:
     ours, theirs = by_memgen(rows, options.samples), by_hand(rows, options.samples)
     for step in (ours, theirs):
         seconds_per_step(step, 10)
-    pairs = [(seconds_per_step(ours, options.steps), seconds_per_step(theirs, options.steps)) for _ in range(options.repeats)]
+    pairs = [[seconds_per_step(step, options.steps) for step in (ours, theirs)] for _ in range(options.repeats)]
     mine, loop = (1e3 * statistics.median(column) for column in zip(*pairs, strict=True))
     ratio = statistics.median(a / b for a, b in pairs)
     spread = sorted(a / b for a, b in pairs)
-    print(f"K = {options.samples}, batch {B}, {torch.get_num_threads()} threads: memgen {mine:.2f} ms, hand-written {loop:.2f} ms")
+    print(f"K = {options.samples}, batch {B}, {torch.get_num_threads()} threads")
+    print(f"memgen {mine:.2f} ms, hand-written {loop:.2f} ms")
     print(f"memgen / hand-written: {ratio:.3f} (median of {options.repeats}; {spread[0]:.3f} to {spread[-1]:.3f})")
 
 

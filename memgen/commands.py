@@ -35,7 +35,7 @@ KEEP_EVERY = 60.0
 
 def say(options: argparse.Namespace, text: str = "") -> None:
     """A line for people: on stdout, or with --json on stderr."""
-    print(text, file=sys.stderr if options.json else sys.stdout)
+    print(text, file=sys.stderr if options.json else sys.stdout, flush=True)
 
 
 def choose_device(name: str) -> torch.device:
@@ -69,11 +69,9 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
     device = choose_device(options.device)
     data = load_data(run.recipe.data.name)
     with run.locked(), Session(run, data, device, options.checkpoint_every) as session:
-        if session.state.epoch:
-            say(
-                options,
-                f"going on with {run.folder} after {session.state.epoch} of {run.recipe.training.epochs} epochs",
-            )
+        if session.state.epoch or session.state.step:
+            epochs = f"{session.state.epoch} of {run.recipe.training.epochs} epochs"
+            say(options, f"going on with {run.folder} after {epochs} and {session.state.step} steps")
         metrics = session.train(tensorboard=options.tensorboard)
     last = metrics[-1]
     say(options, f"trained {last['epoch']} epochs in {last['seconds']:.1f} s: {describe(last)}")

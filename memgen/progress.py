@@ -11,16 +11,19 @@ LINE_EVERY = 10.0
 
 
 class Progress:
-    """`with Progress("training", total, "epoch") as progress: progress.to(done, "bound -90.1")`"""
+    """`with Progress("training", total, "step") as progress: progress.to(done, "bound -90.1")`"""
 
-    def __init__(self, what: str, total: int, unit: str) -> None:
+    def __init__(self, what: str, total: int, unit: str, initial: int = 0) -> None:
         self.what, self.total, self.unit = what, total, unit
         self.started = self.spoken = time.monotonic()
+        self.said = -1
         self.bar = None
         if sys.stderr.isatty():
             from tqdm import tqdm
 
-            self.bar = tqdm(total=total or None, desc=what, unit=unit, file=sys.stderr, dynamic_ncols=True)
+            self.bar = tqdm(
+                total=total or None, desc=what, unit=unit, initial=initial, file=sys.stderr, dynamic_ncols=True
+            )
 
     def __enter__(self) -> Progress:
         return self
@@ -31,7 +34,7 @@ class Progress:
         if self.bar is not None:
             self.bar.close()
 
-    def to(self, done: float, note: str = "", total: int | None = None) -> None:
+    def to(self, done: int, note: str = "", total: int | None = None) -> None:
         """Say how much is done, in units."""
         if total is not None:
             self.total = total
@@ -39,8 +42,8 @@ class Progress:
             self.bar.total = self.total or None
             self.bar.set_postfix_str(note, refresh=False)
             self.bar.update(done - self.bar.n)
-        elif time.monotonic() - self.spoken >= LINE_EVERY or done == self.total:
-            self.spoken = time.monotonic()
+        elif done != self.said and (time.monotonic() - self.spoken >= LINE_EVERY or done == self.total):
+            self.spoken, self.said = time.monotonic(), done
             of = f"/{self.total}" if self.total else ""
             seconds = self.spoken - self.started
-            print(f"{self.what}: {int(done)}{of} {self.unit}s, {seconds:.0f} s  {note}".rstrip(), file=sys.stderr)
+            print(f"{self.what}: {done}{of} {self.unit}s, {seconds:.0f} s  {note}".rstrip(), file=sys.stderr)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
@@ -339,13 +338,8 @@ def _check_together(recipe: Recipe) -> None:
                 f"{name} must have one entry per layer of model.hidden, from the data upwards: "
                 f"{_shape(model.hidden)} per level, not {_shape(value)}"
             )
-    several = objective.samples > 1 and objective.bound == "importance"
     if objective.estimator == "dreg" and objective.bound != "importance":
         raise MemgenError("objective.estimator dreg is for the importance bound; use stl for the elbo")
-    if objective.estimator == "stl" and several:
-        warnings.warn(
-            "stl is biased for the importance bound with more than one sample; dreg is not", UserWarning, stacklevel=5
-        )
     if training.optimizer == "adam" and training.weight_decay:
         raise MemgenError("training.weight_decay is for the optimizer adamw")
 

@@ -82,6 +82,8 @@ def read_model(path: Path, device: str = "cpu") -> Saved:
     if "recipe" not in about:
         raise MemgenError(f"{file} is not a memgen model: it has no recipe inside")
     recipe = Recipe.from_toml(about["recipe"], f"{file} (recipe inside)")
+    if path.is_dir() and (changed := Run.open(path).recipe.differences(recipe)):
+        raise MemgenError(f"{file} holds another model than {path / RECIPE} describes ({'; '.join(changed)})")
     model = build(recipe, int(about["columns"])).eval()
     fill(model, tensors, file)
     return Saved(model.to(device), recipe, int(about["epoch"]), about["weights"], about[CHECKSUM])

@@ -15,8 +15,18 @@ from memgen.data import Dataset
 from memgen.errors import MemgenError
 from memgen.progress import Progress
 from memgen.recipe import build
-from memgen.run import WEIGHTS, Run
-from memgen.train import Epoch, NonFiniteError, State, as_read_by, begin, check_finite, collect_statistics, fit
+from memgen.run import CHECKPOINT, WEIGHTS, Run
+from memgen.train import (
+    Epoch,
+    NonFiniteError,
+    State,
+    as_read_by,
+    begin,
+    check_finite,
+    collect_statistics,
+    fit,
+    steps_per_epoch,
+)
 
 
 class Stopped(KeyboardInterrupt):
@@ -33,11 +43,12 @@ class Session:
     def __init__(self, run: Run, data: Dataset, device: torch.device, checkpoint_every: float) -> None:
         self.run, self.checkpoint_every = run, checkpoint_every
         self.execution = self._execution(device)
-        self.data = as_read_by(build(run.recipe), data)
         model = build(run.recipe, data.train.shape[1]).to(self.execution["device"])
+        self.data = as_read_by(model, data)
         self.state = begin(model, run.recipe)
         run.restore(self.state)
         self.stop = False
+        self.note = ""
         self.saved_at = time.monotonic()
         self.handlers: dict[int, Any] = {}
 
@@ -80,25 +91,24 @@ class Session:
         run, state, epochs = self.run, self.state, self.run.recipe.training.epochs
         if state.epoch == epochs and (run.folder / WEIGHTS).exists():
             return run.metrics()
-        if state.epoch == state.step == 0:
+        if not (run.folder / CHECKPOINT).exists():
             run.save_checkpoint(state, self.execution)
         writer = _Writer(run, state) if tensorboard else None
-        with Progress("training", epochs, "epoch") as progress:
+        steps = steps_per_epoch(self.data, run.recipe)
+        with Progress("training", epochs * steps, "step", state.epoch * steps + state.step) as progress:
 
             def tick(state: State, steps: int) -> None:
-                progress.to(state.epoch + state.step / steps, self.note)
+                progress.to(state.epoch * steps + state.step, f"epoch {state.epoch + 1}/{epochs}{self.note}")
                 if self.stop:
                     self._interrupt(state)
                 if time.monotonic() - self.saved_at >= self.checkpoint_every:
                     check_finite(state)
                     self._checkpoint(state)
 
-            self.note = ""
             try:
                 with closing(fit(state.model, self.data, run.recipe, state=state, tick=tick)) as stream:
                     for epoch in stream:
                         self._finish(epoch, writer)
-                        progress.to(epoch.epoch, self.note)
             except NonFiniteError as error:
                 kept = "the last good checkpoint is kept in " + str(run.folder)
                 raise NonFiniteError(f"{error}; {kept}") from None
@@ -110,7 +120,7 @@ class Session:
         self.run.log(epoch)
         if writer is not None:
             writer.add(epoch)
-        self.note = f"bound {epoch.bound:.2f}"
+        self.note = f", bound {epoch.bound:.2f}"
         last = epoch.epoch == self.run.recipe.training.epochs
         if epoch.train_bound is not None or last:
             self.run.save_weights(self.state)

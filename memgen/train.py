@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -153,6 +154,7 @@ def fit(
     rows = training_rows(model, data, recipe)
     sizes = batch_sizes(len(rows), recipe.training)
     state = begin(model, recipe) if state is None else state
+    warn_of_bias(recipe)
     while state.epoch < recipe.training.epochs:
         clock = time.perf_counter() - state.seconds
         model.train()
@@ -176,6 +178,12 @@ def fit(
     if state.averaged is not None:
         model.load_state_dict(state.result.state_dict())
     model.eval()
+
+
+def warn_of_bias(recipe: Recipe) -> None:
+    objective = recipe.objective
+    if objective.estimator == "stl" and objective.bound == "importance" and objective.samples > 1:
+        warnings.warn("stl is biased for the importance bound with more than one sample; dreg is not", stacklevel=3)
 
 
 def as_read_by(model: DGM, data: Dataset) -> Dataset:
@@ -241,6 +249,10 @@ def adam_epsilon(settings: Training, t: int) -> float:
     if settings.optimizer == "adamw":
         return settings.epsilon
     return settings.epsilon / math.sqrt(1 - settings.beta2 ** (t + 1))
+
+
+def steps_per_epoch(data: Dataset, recipe: Recipe) -> int:
+    return len(batch_sizes(len(data.rows(recipe.data.train_on)), recipe.training))
 
 
 def batch_sizes(rows: int, settings: Training) -> list[int]:

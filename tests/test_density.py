@@ -56,8 +56,12 @@ def tiny_discrete(levels: int) -> DGM:
     with torch.no_grad():
         for i, parameter in enumerate(model.parameters()):
             parameter.add_(0.25 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(i)))
-        for net in model.q:  # a wide q has weights of bounded variance
-            net.head.log_variance.bias.add_(0.7)  # type: ignore[union-attr, operator]
+        # q wide beside p: the importance weights have a bounded variance, and so the estimate a known error.
+        for nets, log_variance in ((model.q, 0.8), (model.p[1:], -0.5)):
+            for net in nets:
+                net.head.mean.weight.mul_(0.5)  # type: ignore[union-attr, operator]
+                net.head.log_variance.weight.mul_(0.3)  # type: ignore[union-attr, operator]
+                net.head.log_variance.bias.fill_(log_variance)  # type: ignore[union-attr, operator]
     collect_statistics(model, (torch.rand(200, 3, generator=torch.Generator().manual_seed(0)) < 0.5).float())
     return model.eval()
 

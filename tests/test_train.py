@@ -1,0 +1,273 @@
+"""Training: the paper's Adam, schedules, averages, exact continuation, and what stops it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from memgen.data import Dataset, dataset
+from memgen.errors import MemgenError
+from memgen.model import DGM, Batch
+from memgen.objective import importance, loss, plain
+from memgen.recipe import Recipe, build
+from memgen.tasks.density import log_likelihood
+from memgen.train import Epoch, NonFiniteError, State, adam_epsilon, batch_sizes, begin, fit, learning_rate, train_step
+
+SMALL = ["model.hidden=[12]", "model.latent=3", "model.slots=[4]", "training.epochs=3", "training.batch_size=16"]
+
+
+def coins(n: int = 50, columns: int = 6) -> Dataset:
+    own = torch.Generator().manual_seed(0)
+    rows = torch.rand(n + 20, columns, generator=own)
+    return Dataset("coins", rows[:n], rows[n : n + 10], rows[n + 10 :], stochastic=True)
+
+
+def small(*more: str) -> tuple[Recipe, DGM]:
+    recipe = Recipe().override([*SMALL, *more])
+    return recipe, build(recipe, 6)
+
+
+def weights(model: DGM) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    return a.keys() == b.keys() and all(a[name].equal(b[name]) for name in a)
+
+
+def test_adam_is_the_papers_with_epsilon_beside_the_uncorrected_root() -> None:
+    """theta -= rate * sqrt(1 - b2^t) / (1 - b1^t) * m / (sqrt(v) + eps), in NumPy, with both clippings before it."""
+    recipe, model = small(
+        "training.optimizer=adam", "training.epsilon=1e-4", "training.clip_norm=0.5", "training.clip_value=0.1"
+    )
+    recipe = recipe.override(["training.schedule=constant"])
+    state = begin(model, recipe)
+    theta = {name: value.detach().double().numpy() for name, value in model.named_parameters()}
+    m = {name: np.zeros_like(value) for name, value in theta.items()}
+    v = {name: np.zeros_like(value) for name, value in theta.items()}
+    for t in range(1, 6):
+        batch = Batch((torch.rand(16, 6, generator=torch.Generator().manual_seed(t)) < 0.5).float())
+        before = state.generator.get_state()
+        train_step(state, batch, recipe, 10)
+        grads = {
+            name: value.grad.double().numpy().copy()
+            for name, value in model.named_parameters()
+            if value.grad is not None
+        }
+        # The gradients that the optimizer saw are clipped already; check that, then follow the formula with them.
+        total = math.sqrt(sum((grad**2).sum() for grad in grads.values()))
+        assert total <= 0.5 + 1e-6
+        assert max(np.abs(grad).max() for grad in grads.values()) <= 0.1 + 1e-7
+        for name, grad in grads.items():
+            m[name] = 0.9 * m[name] + 0.1 * grad
+            v[name] = 0.999 * v[name] + 0.001 * grad**2
+            step = 1e-3 * math.sqrt(1 - 0.999**t) / (1 - 0.9**t)
+            theta[name] = theta[name] - step * m[name] / (np.sqrt(v[name]) + 1e-4)
+        assert not state.generator.get_state().equal(before)
+        state.step += 1
+    for name, value in model.named_parameters():
+        np.testing.assert_allclose(value.detach().numpy(), theta[name], atol=2e-6)
+    assert adam_epsilon(recipe.training, 0) == pytest.approx(1e-4 / math.sqrt(1 - 0.999))
+
+
+def test_papers_schedule() -> None:
+    training = Recipe.named("mnist-mem-vae").training
+    rate = lambda epoch: learning_rate(training, epoch * 600, 600)  # noqa: E731
+    assert rate(0) == rate(999) == 1e-3
+    assert rate(1000) == pytest.approx(1e-3 * 0.998)
+    assert rate(2999) == pytest.approx(1e-3 * 0.998**2000)
+
+
+def test_cosine_schedule_with_warm_up() -> None:
+    training = Recipe().override(["training.epochs=10", "training.warmup_steps=5", "training.final_rate=0.1"]).training
+    rates = [learning_rate(training, t, 10) for t in range(100)]
+    assert rates[0] == pytest.approx(training.rate / 5, rel=1e-3)
+    assert max(rates) == pytest.approx(training.rate, rel=0.01)
+    assert rates[-1] == pytest.approx(0.1 * training.rate, rel=0.01)
+    assert rates[5:] == sorted(rates[5:], reverse=True)
+
+
+def test_kl_warm_up_weighs_the_kl_term() -> None:
+    recipe, model = small("objective.kl_warmup_epochs=2")
+    state = begin(model, recipe)
+    state.epoch, state.step = 1, 0  # half of the warm-up
+    x = Batch(torch.ones(16, 6))
+    noise = model.noise(1, 16, torch.Generator().manual_seed(0))
+    state.generator.manual_seed(0)
+    value = loss(plain(model, x, noise, importance, 0.5)).item()
+    reported = train_step(state, x, recipe, 4)
+    assert reported[0].item() == pytest.approx(value, rel=1e-5)
+    assert reported[1].item() < -value  # the bound that is reported has the whole KL term
+
+
+def test_averaged_weights_are_the_result_and_follow_the_formula() -> None:
+    recipe, model = small("training.ema=0.8", "training.epochs=2")
+    history: list[Tensor] = []
+    name = "q.0.head.mean.weight"
+
+    def note(state: State, steps: int) -> None:
+        history.append(state.model.get_parameter(name).detach().clone())
+
+    list(fit(model, coins(), recipe, tick=note))
+    average = history[0]
+    for value in history[1:]:
+        average = 0.8 * average + 0.2 * value
+    torch.testing.assert_close(model.get_parameter(name), average, atol=1e-6, rtol=1e-5)
+    assert not torch.allclose(average, history[-1])
+
+
+def test_two_fits_with_a_seed_agree_to_the_bit_and_other_seeds_do_not() -> None:
+    results = []
+    for seed in (0, 0, 1):
+        recipe, model = small(f"training.seed={seed}")
+        list(fit(model, coins(), recipe))
+        results.append(weights(model))
+    assert same(results[0], results[1])
+    assert not same(results[0], results[2])
+
+
+@pytest.mark.parametrize(
+    "more", [[], ["training.ema=0.9", "training.optimizer=adam"], ["objective.samples=3", "objective.estimator=dreg"]]
+)
+def test_going_on_from_a_state_inside_an_epoch_is_exact(more: list[str]) -> None:
+    recipe, model = small(*more)
+    kept: dict[str, Tensor] = {}
+    counts = (0, 0)
+
+    def note(state: State, steps: int) -> None:
+        nonlocal counts
+        if (state.epoch, state.step) == (1, 2):
+            kept.update({name: value.clone() for name, value in state.tensors().items()})
+            counts = state.epoch, state.step
+
+    whole = list(fit(model, coins(), recipe, tick=note))
+    again = build(recipe, 6)
+    with torch.no_grad():
+        for parameter in again.parameters():
+            parameter.fill_(9.0)  # whatever was there before must not matter
+    state = begin(again, recipe)
+    state.restore(kept)
+    state.epoch, state.step = counts
+    rest = list(fit(again, coins(), recipe, state=state))
+    assert same(weights(model), weights(again))
+    assert [epoch._replace(seconds=0) for epoch in rest] == [epoch._replace(seconds=0) for epoch in whole[1:]]
+
+
+def test_bounds_at_intervals_are_the_evaluators_under_one_protocol() -> None:
+    recipe, model = small("training.evaluate_every=2", "training.evaluate_samples=7", "training.evaluate_rows=30")
+    data = coins()
+    epochs = list(fit(model, data, recipe))
+    assert [epoch.train_bound is None for epoch in epochs] == [True, False, False]  # every second, and the last
+    for split, value in (("train", epochs[-1].train_bound), ("valid", epochs[-1].valid_bound)):
+        assert log_likelihood(model, data.fixed(split)[:30], 7).mean == pytest.approx(value, abs=1e-4)
+
+
+def test_nothing_is_held_out_when_training_on_train_and_valid() -> None:
+    recipe, model = small("data.train_on=train+valid", "training.batch_size=60", "training.drop_incomplete=true")
+    epochs = list(fit(model, coins(), recipe))  # 50 + 10 rows fill one batch of 60
+    assert epochs[-1].train_bound is not None
+    assert epochs[-1].valid_bound is None
+
+
+def test_training_learns() -> None:
+    recipe = Recipe.named("digits-mem-vae").override(["training.epochs=15"])
+    data, model = dataset("digits"), build(Recipe.named("digits-mem-vae"))
+    epochs = list(fit(model, data, recipe))
+    assert epochs[-1].bound > epochs[0].bound + 8
+    assert epochs[-1].valid_bound is not None
+    assert epochs[-1].valid_bound > -26
+
+
+def test_each_epoch_binarises_anew() -> None:
+    recipe, model = small("training.epochs=2", "training.batch_size=50")
+    seen: list[Tensor] = []
+    model.q[0].register_forward_pre_hook(
+        lambda module, inputs: seen.append(inputs[0].clone()) if model.training else None
+    )
+    list(fit(model, coins(), recipe))
+    assert len(seen) == 2
+    assert all(set(x.unique().tolist()) == {0.0, 1.0} for x in seen)
+    assert sorted(map(tuple, seen[0].tolist())) != sorted(map(tuple, seen[1].tolist()))
+
+
+def test_a_non_finite_loss_stops_training_and_says_where() -> None:
+    recipe, model = small()
+
+    def poison(state: State, steps: int) -> None:
+        if (state.epoch, state.step) == (1, 2):
+            with torch.no_grad():
+                state.model.get_parameter("p.0.head.logits.bias").fill_(torch.nan)
+
+    with pytest.raises(NonFiniteError, match="loss was not finite in epoch 2, step 3 of 4"):
+        list(fit(model, coins(), recipe, tick=poison))
+
+
+def test_a_non_finite_gradient_stops_training_too() -> None:
+    recipe, model = small()
+    parameter = model.get_parameter("p.0.head.logits.bias")
+    calls = iter(range(100))
+    parameter.register_hook(lambda grad: grad * torch.inf if next(calls) == 5 else grad)
+    with pytest.raises(NonFiniteError, match="gradient was not finite in epoch 2, step 2 of 4"):
+        list(fit(model, coins(), recipe))
+
+
+def test_fewer_rows_than_a_batch() -> None:
+    recipe, model = small("training.batch_size=1000")
+    assert len(list(fit(model, coins(), recipe))) == 3
+    with pytest.raises(MemgenError, match="50 rows do not fill a batch of 1000"):
+        list(fit(model, coins(), recipe.override(["training.drop_incomplete=true"])))
+    assert batch_sizes(1, recipe.training) == [1]
+
+
+def test_a_single_row_trains() -> None:
+    recipe, model = small("training.evaluate_every=0")
+    epochs = list(fit(model, torch.tensor([[0.0, 1, 0, 1, 1, 0]]), recipe))
+    assert all(math.isfinite(epoch.loss) for epoch in epochs)
+
+
+@pytest.mark.parametrize(
+    ("rows", "stochastic", "message"),
+    [
+        (torch.full((20, 6), torch.nan), False, "NaN or an infinity, first at row 0, column 0"),
+        (torch.full((20, 6), torch.nan), True, "NaN or an infinity, first at row 0, column 0"),
+        (torch.full((20, 6), torch.inf), False, "infinity"),
+        (torch.full((20, 6), 1.5), True, r"must lie in \[0, 1\]"),
+        (torch.full((20, 6), -2.0), False, r"needs values in \[0, 1\]"),
+        (torch.full((20, 6), 0.5), False, "stochastic=True"),
+        (torch.zeros(20, 5), False, "5 columns, the model has 6"),
+        (torch.zeros(0, 6), False, "at least one row"),
+    ],
+)
+def test_bad_rows_are_refused_before_anything_is_trained(rows: Tensor, stochastic: bool, message: str) -> None:
+    recipe, model = small()
+    before = weights(model)
+    with pytest.raises(MemgenError, match=message):
+        list(fit(model, Dataset("bad", rows, stochastic=stochastic), recipe))
+    after = weights(model)
+    assert all(torch.equal(before[name].nan_to_num(), after[name].nan_to_num()) for name in before)
+
+
+def test_grey_levels_under_a_gaussian_are_not_binarised() -> None:
+    recipe, model = small("model.likelihood=gaussian", "model.sigma_floor=0.05")
+    seen: list[Tensor] = []
+    model.q[0].register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    list(fit(model, coins(), recipe))
+    assert all(len(x.unique()) > 2 for x in seen)
+
+
+def test_stl_with_several_samples_warns() -> None:
+    recipe, model = small("objective.samples=2", "objective.estimator=stl", "training.epochs=1")
+    with pytest.warns(UserWarning, match="biased"):
+        list(fit(model, coins(), recipe))
+
+
+def test_fit_is_an_iterator_that_can_be_left() -> None:
+    recipe, model = small("training.epochs=100000")
+    stream: Iterator[Epoch] = fit(model, coins(), recipe)
+    assert next(stream).epoch == 1
+    assert next(stream).epoch == 2
