@@ -70,6 +70,16 @@ def parser() -> Parser:
     return top
 
 
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options of a command; what it does not know is reported in its own name."""
+    options, unread = parser().parse_known_args(arguments)
+    if unread:
+        known = [name for action in options.own._actions for name in action.option_strings]
+        wrong = unread[0]
+        options.own.error(str(unknown("option", wrong, known)) if wrong.startswith("-") else f"what is {wrong!r}?")
+    return options
+
+
 def _command(commands: Any, name: str, run: str, about: str, examples: Sequence[str]) -> Parser:
     """A sub-command with help, examples and --json; `run` names the function that does it."""
     lines = "\n".join(f"  {example}" for example in examples)
@@ -83,7 +93,7 @@ def _command(commands: Any, name: str, run: str, about: str, examples: Sequence[
     command.add_argument(
         "--json", action="store_true", help="print one JSON object on stdout, everything else on stderr"
     )
-    command.set_defaults(run=run)
+    command.set_defaults(run=run, own=command)
     return command
 
 
@@ -234,7 +244,7 @@ def _add_demo(commands: Any) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code."""
-    options = parser().parse_args(arguments)
+    options = parse(arguments)
     warnings.showwarning = _show_warning
     try:
         from memgen import commands

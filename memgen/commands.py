@@ -65,12 +65,13 @@ def fetch(name: str, source: Source, origin: Path | None) -> Path:
 
 
 def train(options: argparse.Namespace) -> dict[str, Any]:
-    run = open_run(options)
     device = choose_device(options.device)
-    data = load_data(run.recipe.data.name)
+    recipe, resumed = choose_run(options)
+    data = load_data(recipe.data.name)  # before a new folder is made: what fails here leaves nothing behind
+    run = Run.open(options.out) if resumed else Run.create(options.out, recipe)
     with run.locked(), Session(run, data, device, options.checkpoint_every) as session:
         if session.state.epoch or session.state.step:
-            epochs = f"{session.state.epoch} of {run.recipe.training.epochs} epochs"
+            epochs = f"{session.state.epoch} of {recipe.training.epochs} epochs"
             say(options, f"going on with {run.folder} after {epochs} and {session.state.step} steps")
         metrics = session.train(tensorboard=options.tensorboard)
     last = metrics[-1]
@@ -81,28 +82,25 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def open_run(options: argparse.Namespace) -> Run:
-    """The run folder to train in, new or to be resumed."""
-    held = (options.out / RECIPE).is_file()
+def choose_run(options: argparse.Namespace) -> tuple[Recipe, bool]:
+    """The recipe to train, and whether the run folder holds it already."""
+    if options.recipe is None and not options.resume:
+        raise MemgenError(f"which recipe? Choices: {', '.join(recipe_names())}; or a TOML file")
     if options.recipe is None:
-        if not options.resume:
-            raise MemgenError(f"which recipe? Choices: {', '.join(recipe_names())}; or a TOML file")
         recipe = Run.open(options.out).recipe.override(options.set)
     else:
         recipe = Recipe.read(options.recipe).override(options.set)
-    if not options.resume:
-        return Run.create(options.out, recipe)
-    if not held:
-        say(options, f"nothing to resume in {options.out}: starting anew")
-        return Run.create(options.out, recipe)
-    run = Run.open(options.out)
-    changed = run.recipe.differences(recipe)
-    if changed:
+    if not (options.resume and (options.out / RECIPE).is_file()):
+        Run.refuse_taken(options.out)
+        if options.resume:
+            say(options, f"nothing to resume in {options.out}: starting anew")
+        return recipe, False
+    if changed := Run.open(options.out).recipe.differences(recipe):
         raise MemgenError(
-            f"{options.out} was started with other settings ({'; '.join(changed)} now); a resumed run keeps its "
-            "settings: leave them out, or choose another --out"
+            f"{options.out} was started with other settings ({'; '.join(changed)}); a resumed run keeps its settings: "
+            "leave them out, or choose another --out"
         )
-    return run
+    return recipe, True
 
 
 def describe(metrics: dict[str, Any]) -> str:

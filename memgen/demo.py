@@ -41,7 +41,7 @@ def run_demo(folder: Path, epochs: int | None, say: Callable[[str], None]) -> di
         results[name] = model, _score(name, model)
         save(model, folder / f"{recipe_name}.safetensors", recipe, epoch=recipe.training.epochs, weights="averaged")
         write_png(folder / f"{recipe_name}.png", grid(sample(model, PICTURES), data.shape))
-    write_png(folder / "data.png", grid(data.fixed("test")[:PICTURES], data.shape))
+    write_png(folder / "data.png", grid(data.rows("test")[:PICTURES], data.shape))
     return _report(folder, results, time.perf_counter() - clock, say)
 
 
@@ -71,8 +71,8 @@ def _report(
     difference = results["MEM-VAE"][1].log_p - results["VAE"][1].log_p
     mean, error = float(difference.mean()), standard_error(difference)
     verdict = "" if abs(mean) > 2 * error else ": no detectable difference"
-    say(f"MEM-VAE minus VAE, paired over images: {mean:+.2f} +- {error:.2f}{verdict}")
-    say(f"\nsample grids (means of p(x|z), the first {PICTURES} of seed 0) beside real images, after {seconds:.0f} s:")
+    say(f"MEM-VAE minus VAE, paired over images, one seed: {mean:+.2f} +- {error:.2f}{verdict}")
+    say(f"\nsample grids (means of p(x|z), the first {PICTURES} of seed 0) beside real ones, after {seconds:.0f} s:")
     for picture in ("data", *RECIPES.values()):
         say(f"  {folder / (picture + '.png')}")
     return {

@@ -206,10 +206,10 @@ class Recipe:
         return Recipe.from_dict(table, "--set " + " ".join(settings) if settings else "recipe")
 
     def differences(self, other: Recipe) -> list[str]:
-        """The settings in which two recipes differ, as "section.key: mine, theirs"; `about` does not count."""
+        """The settings in which two recipes differ, as "section.key was mine, is theirs"; `about` does not count."""
         mine, theirs = self.to_dict(), other.to_dict()
         return [
-            f"{section}.{key}: {value!r} here, {theirs[section][key]!r} there"
+            f"{section}.{key} was {value!r}, is {theirs[section][key]!r}"
             for section in SECTIONS
             for key, value in mine[section].items()
             if value != theirs[section][key]

@@ -111,17 +111,22 @@ class Run:
 
     @staticmethod
     def create(folder: Path, recipe: Recipe) -> Run:
-        """Start a run; a folder that holds anything is refused, so nothing is overwritten."""
-        if (folder / RECIPE).exists():
-            raise MemgenError(f"{folder} already holds a run; go on with --resume, or choose another --out")
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise MemgenError(f"{folder} exists and is not an empty folder; choose another --out")
+        """Start a run in a folder that does not exist or is empty."""
+        Run.refuse_taken(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise MemgenError(f"cannot make the folder {folder}: {error.strerror}") from None
         write_atomically(folder / RECIPE, recipe.to_toml().encode())
         return Run(folder, recipe)
+
+    @staticmethod
+    def refuse_taken(folder: Path) -> None:
+        """A folder that holds anything is not for a new run: nothing is overwritten."""
+        if (folder / RECIPE).exists():
+            raise MemgenError(f"{folder} already holds a run; go on with --resume, or choose another --out")
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise MemgenError(f"{folder} exists and is not an empty folder; choose another --out")
 
     @staticmethod
     def open(folder: Path) -> Run:

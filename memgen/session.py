@@ -40,7 +40,7 @@ class Session:
     Ctrl-C stops at once, with what the last checkpoint holds.
     """
 
-    def __init__(self, run: Run, data: Dataset, device: torch.device, checkpoint_every: float) -> None:
+    def __init__(self, run: Run, data: Dataset, device: torch.device, checkpoint_every: int) -> None:
         self.run, self.checkpoint_every = run, checkpoint_every
         self.execution = self._execution(device)
         model = build(run.recipe, data.train.shape[1]).to(self.execution["device"])

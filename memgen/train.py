@@ -106,7 +106,6 @@ class State:
         for key in ("step", "exp_avg", "exp_avg_sq"):
             for name, value in _under(f"optimizer.{key}.", tensors).items():
                 parameter = self.model.get_parameter(name)
-                # The count of steps stays where it is, as torch's own load_state_dict leaves it; the moments follow.
                 self.optimizer.state[parameter][key] = value.to(parameter.device)
         self.generator.set_state(tensors["generator"])
         self.order = tensors["order"].to(self.order.device)
@@ -290,8 +289,9 @@ def finish_epoch(state: State, data: Dataset, rows: Float[Tensor, "N D"], recipe
     """Count the epoch; at intervals score training and validation rows; exact statistics then and at the end."""
     settings = recipe.training
     loss_mean, bound_mean, _ = state.log.double().mean(0).tolist()
-    rate = state.optimizer.param_groups[0]["lr"]
+    steps = len(state.log)
     state.epoch, state.step = state.epoch + 1, 0
+    rate = learning_rate(settings, state.epoch * steps - 1, steps)
     last = state.epoch == settings.epochs
     due = settings.evaluate_every > 0 and (last or state.epoch % settings.evaluate_every == 0)
     train_bound = valid_bound = None

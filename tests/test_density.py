@@ -59,9 +59,9 @@ def tiny_discrete(levels: int) -> DGM:
         # q wide beside p: the importance weights have a bounded variance, and so the estimate a known error.
         for nets, log_variance in ((model.q, 0.8), (model.p[1:], -0.5)):
             for net in nets:
-                net.head.mean.weight.mul_(0.5)  # type: ignore[union-attr, operator]
-                net.head.log_variance.weight.mul_(0.3)  # type: ignore[union-attr, operator]
-                net.head.log_variance.bias.fill_(log_variance)  # type: ignore[union-attr, operator]
+                net.head.mean.weight.mul_(0.5)
+                net.head.log_variance.weight.mul_(0.3)
+                net.head.log_variance.bias.fill_(log_variance)
     collect_statistics(model, (torch.rand(200, 3, generator=torch.Generator().manual_seed(0)) < 0.5).float())
     return model.eval()
 

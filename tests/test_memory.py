@@ -22,11 +22,11 @@ def layer(attention: str, composition: str) -> MemoryLayer:
     return made
 
 
-def array(tensor: Tensor) -> np.ndarray:  # type: ignore[type-arg]
+def array(tensor: Tensor) -> np.ndarray:
     return tensor.detach().double().numpy()
 
 
-def sigmoid(u: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def sigmoid(u: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-u))
 
 
@@ -68,9 +68,9 @@ def test_starting_values() -> None:
     memory, attention = Memory(400, 300), ATTENTIONS["sigmoid"](400, 300)
     assert memory.M.std().item() == pytest.approx(0.01, rel=0.02)
     glorot = (6 / 700) ** 0.5
-    assert attention.A.weight.abs().max().item() == pytest.approx(glorot, rel=1e-3)  # type: ignore[union-attr]
-    assert attention.A.weight.std().item() == pytest.approx(glorot / 3**0.5, rel=0.01)  # type: ignore[union-attr]
-    assert not attention.A.bias.any()  # type: ignore[union-attr]
+    assert attention.A.weight.abs().max().item() == pytest.approx(glorot, rel=1e-3)
+    assert attention.A.weight.std().item() == pytest.approx(glorot / 3**0.5, rel=0.01)
+    assert not attention.A.bias.any()
 
 
 def test_reading_a_chosen_few_slots_equals_a_dense_preference_that_is_zero_elsewhere() -> None:

@@ -162,7 +162,7 @@ def test_at_batch_norm_q_is_compared_with_its_own_normalised_pre_activation() ->
     model = build(Recipe().override(["model.hidden=[5]", "model.latent=2"]), 6)
     x = torch.rand(30, 6)
     inference = model(Batch(x), model.noise(1, 30, torch.Generator().manual_seed(0)))
-    norm = model.q[0].layers[0].norm  # type: ignore[union-attr, index]
+    norm = model.q[0].layers[0].norm
     from memgen.layers import standardise
 
     torch.testing.assert_close(
@@ -174,8 +174,8 @@ def test_local_reconstruction_reaches_both_nets() -> None:
     model = build(Recipe().override(["model.hidden=[5]", "model.latent=2", "model.slots=[3]"]), 6)
     inference = model(Batch(torch.rand(9, 6)), model.noise(2, 9, torch.Generator().manual_seed(0)))
     local_reconstruction(inference, ((1.0,),)).backward()
-    assert model.q[0].layers[0].linear.weight.grad.abs().max() > 0  # type: ignore[union-attr, index]
-    assert model.p[0].layers[0].dense.linear.weight.grad.abs().max() > 0  # type: ignore[union-attr, index]
+    assert model.q[0].layers[0].linear.weight.grad.abs().max() > 0
+    assert model.p[0].layers[0].dense.linear.weight.grad.abs().max() > 0
 
 
 def test_loss_is_minus_the_bound_plus_the_regulariser() -> None:

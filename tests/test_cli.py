@@ -1,0 +1,386 @@
+"""The command line: what it prints, what it writes, and one clear line for bad input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import memgen
+from memgen.cli import main, parser
+from memgen.storage import load_tensors, save_tensors
+
+QUICK = ["--set", "training.epochs=3", "--set", "training.evaluate_every=2", "--set", "training.evaluate_rows=50"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small finished run, to be read only."""
+    folder = tmp_path_factory.mktemp("runs") / "digits"
+    assert main(["train", "digits-mem-vae", "--out", str(folder), *QUICK]) == 0
+    return folder
+
+
+def told(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> dict[str, Any]:
+    """The one JSON object that a command prints on stdout."""
+    capsys.readouterr()
+    assert main([*arguments, "--json"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def refused(capsys: pytest.CaptureFixture[str], arguments: list[str], *words: str) -> str:
+    """A command that exits with 2 and one line that has all the words."""
+    capsys.readouterr()
+    try:
+        code = main(arguments)
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    captured = capsys.readouterr()
+    assert code == 2, captured
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1, captured.err
+    for word in words:
+        assert word in captured.err
+    return captured.err
+
+
+def test_train_prints_its_promised_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = told(capsys, ["train", "digits-vae", "--out", str(tmp_path / "r"), *QUICK])
+    assert result["epochs"] == 3
+    assert result["run"] == str(tmp_path / "r")
+    assert -45 < result["bound"] < -20
+    assert result["seconds"] > 0
+    lines = [json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [1, 2, 3]
+    assert ["train_bound" in line and "valid_bound" in line for line in lines] == [False, True, True]
+
+
+def test_a_run_folder_describes_itself(run: Path) -> None:
+    assert {path.name for path in run.iterdir()} >= {
+        "recipe.toml",
+        "weights.safetensors",
+        "checkpoint.safetensors",
+        "metrics.jsonl",
+    }
+    tensors, about = load_tensors(run / "weights.safetensors")
+    assert memgen.Recipe.from_toml(about["recipe"]) == memgen.Recipe.read(str(run / "recipe.toml"))
+    assert about["weights"] == "averaged"
+    assert all(value.isfinite().all() for value in tensors.values())
+
+
+def test_evaluate_prints_its_promised_keys_and_agrees_with_the_library(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = told(capsys, ["evaluate", str(run), "--samples", "100"])
+    library = memgen.log_likelihood(memgen.load(run), memgen.dataset("digits").fixed("test"), 100)
+    assert result["log_likelihood"] == pytest.approx(library.mean, abs=1e-4)
+    assert result["standard_error"] == pytest.approx(library.standard_error, rel=1e-4)
+    assert result["elbo"] == pytest.approx(float(library.elbo.mean()), abs=1e-4)
+    assert result["effective_sample_size"] == pytest.approx(float(library.effective.mean()), rel=1e-3)
+    assert (result["samples"], result["examples"]) == (100, 300)
+    assert result["elbo"] < result["bounds"]["5"] < result["bounds"]["50"] < result["log_likelihood"]
+    assert result["scale"] == "v/16"
+    assert "RandomState(1234)" in result["binarisation"]
+    assert result["seconds"] > 0
+
+
+def test_evaluate_goes_on_from_what_it_has_kept(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = told(capsys, ["evaluate", str(run), "--samples", "60", "--limit", "50"])
+    assert few["examples"] == 50
+    everything = told(capsys, ["evaluate", str(run), "--samples", "60"])
+    assert "50 examples were scored before" in capsys.readouterr().err or everything["examples"] == 300
+    fresh = told(capsys, ["evaluate", str(run), "--samples", "60", "--fresh"])
+    assert everything["log_likelihood"] == pytest.approx(fresh["log_likelihood"], abs=1e-4)
+    again = told(capsys, ["evaluate", str(run), "--samples", "60", "--limit", "50"])
+    assert again["log_likelihood"] == pytest.approx(few["log_likelihood"], abs=1e-4)
+
+
+def test_kept_results_of_other_weights_do_not_count(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    before = told(capsys, ["evaluate", str(copy), "--samples", "40"])
+    tensors, about = load_tensors(copy / "weights.safetensors")
+    tensors["p.0.head.logits.bias"] += 0.5
+    save_tensors(copy / "weights.safetensors", tensors, about)
+    assert told(capsys, ["evaluate", str(copy), "--samples", "40"])["log_likelihood"] < before["log_likelihood"] - 0.5
+
+
+def test_evaluate_for_people(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(run), "--samples", "80", "--split", "valid"]) == 0
+    out = capsys.readouterr().out
+    for words in (
+        "200 examples of digits",
+        "scale v/16",
+        "RandomState(1234)",
+        "1 (ELBO)",
+        "nats",
+        "effective sample size",
+        "averaged",
+    ):
+        assert words in out
+
+
+def test_sample_writes_a_grid_and_arrays(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grid, array = tmp_path / "s.png", tmp_path / "s.npy"
+    assert told(capsys, ["sample", str(run), "-n", "10", "-o", str(grid), "--npy"])["output"] == str(grid)
+    with Image.open(grid) as image:
+        assert image.size[0] > 200
+        assert np.asarray(image).std() > 10
+    x = np.load(array)
+    assert x.shape == (10, 64)
+    assert np.allclose(x, memgen.sample(memgen.load(run), 10).numpy())
+    assert main(["sample", str(run), "-n", "5", "--draw", "--npy", str(tmp_path / "draws.npy")]) == 0
+    assert set(np.unique(np.load(tmp_path / "draws.npy"))) == {0, 1}
+    assert not Path("samples.png").exists()  # arrays alone were asked for
+
+
+def test_show_a_recipe_and_a_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(capsys, ["show", "mnist-mem-vae"])["parameters"] == 1_550_084
+    shown = told(capsys, ["show", str(run)])
+    assert shown["parameters"] == sum(shown["parts"].values()) == memgen.count_parameters(memgen.load(run))
+    assert shown["metrics"]["epoch"] == 3
+    assert shown["recipe"]["training"]["epochs"] == 3
+    assert main(["show", str(run)]) == 0
+    out = capsys.readouterr().out
+    assert "epoch 3 of 3" in out
+    assert "recognition net Q" in out
+
+
+def test_recipes_and_data_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert {entry["name"] for entry in told(capsys, ["recipes"])["recipes"]} == set(memgen.recipe_names())
+    listed = told(capsys, ["data", "list"])["datasets"]
+    assert [entry["name"] for entry in listed] == ["digits", "mnist", "mnist-255", "ocr_letters", "frey_faces"]
+    assert told(capsys, ["data", "check", "digits"])["good"] is True
+
+
+def test_tensorboard_files_are_written(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="the extra memgen[tensorboard] is not installed")
+    # TensorBoard's own imports give deprecation warnings; a process of its own keeps them out of these tests.
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "memgen",
+            "train",
+            "digits-vae",
+            "--out",
+            str(tmp_path / "r"),
+            *QUICK,
+            "--tensorboard",
+            "--json",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["epochs"] == 3
+    assert list((tmp_path / "r" / "tensorboard").glob("events*"))
+
+
+def test_help_is_fast_and_has_examples_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    code = (
+        "import sys, memgen.cli\ntry: memgen.cli.main(['--help'])\nexcept SystemExit: sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+    for command in (
+        "train",
+        "evaluate",
+        "sample",
+        "show",
+        "recipes",
+        "data",
+        "data list",
+        "data fetch",
+        "data check",
+        "demo",
+    ):
+        with pytest.raises(SystemExit):
+            parser().parse_args([*command.split(), "--help"])
+        assert f"examples:\n  memgen {command.split()[0]}" in capsys.readouterr().out
+
+
+def test_unknown_names_are_refused_with_the_nearest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ["--out", str(tmp_path / "r")]
+    refused(capsys, ["trian"], "unknown command 'trian'", "did you mean 'train'")
+    refused(capsys, ["data", "fetsh", "mnist"], "did you mean 'fetch'")
+    refused(capsys, ["train", "mnist-memvae", *out], "did you mean 'mnist-mem-vae'", "mnist-vae-530")
+    refused(capsys, ["train", "nothing.toml", *out], "cannot read the recipe nothing.toml")
+    refused(capsys, ["train", *out], "which recipe?")
+    refused(capsys, ["train", "digits-vae", *out, "--set", "training.epoch=1"], "did you mean 'epochs'")
+    refused(capsys, ["train", "digits-mem-vae", *out, "--set", "model.slots=[1]"], "one entry per layer")
+    refused(capsys, ["train", "digits-vae", *out, "--device", "cudda"], "no such device")
+    refused(
+        capsys,
+        ["train", "digits-vae", *out, "--ouput"],
+        "unknown option '--ouput'; did you mean '--out'",
+        "memgen train --help",
+    )
+    refused(capsys, ["show", "mnist-vae", "please"], "what is 'please'?", "memgen show --help")
+    refused(capsys, ["data", "check", "minst"], "did you mean 'mnist'")
+    refused(capsys, ["show", "mnist-mem"], "unknown recipe")
+    assert not (tmp_path / "r").exists()
+
+
+def test_wrong_numbers_are_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    refused(capsys, ["evaluate", str(run), "--samples", "0"], "at least 1")
+    refused(capsys, ["evaluate", str(run), "--samples", "many"], "not a whole number")
+    refused(capsys, ["evaluate", str(run), "--limit", "-3"], "at least 1")
+    refused(capsys, ["sample", str(run), "-n", "0"], "at least 1")
+    refused(capsys, ["evaluate", str(run), "--split", "tset"], "did you mean 'test'")
+    refused(capsys, ["evaluate", str(run), "--split", "train+valid"], "one split at a time")
+    refused(capsys, ["sample", str(run), "-o", "picture.jpg"], ".png")
+    refused(capsys, ["sample", str(run), "-o", "no/such/folder/s.png"], "no folder")
+
+
+def test_an_out_that_holds_something_is_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (run / "weights.safetensors").read_bytes()
+    refused(capsys, ["train", "digits-vae", "--out", str(run)], "already holds a run", "--resume")
+    assert (run / "weights.safetensors").read_bytes() == before
+    (tmp_path / "diary.txt").write_text("mine")
+    refused(capsys, ["train", "digits-vae", "--out", str(tmp_path)], "not an empty folder")
+    refused(capsys, ["train", "digits-vae", "--out", str(tmp_path / "diary.txt")], "not an empty folder")
+    refused(capsys, ["train", "digits-vae", "--out", str(tmp_path / "diary.txt" / "r")], "cannot make the folder")
+
+
+def test_resume_with_a_changed_setting_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["train", "digits-mem-vae", "--out", str(run), "--resume", *QUICK]
+    refused(capsys, [*arguments, "--set", "training.rate=0.5"], "training.rate", "0.5")
+    refused(capsys, ["train", "--resume", "--out", str(run), "--set", "training.epochs=9"], "training.epochs")
+    refused(capsys, ["train", "digits-vae", "--resume", "--out", str(run), *QUICK], "model.slots")
+    assert main(arguments) == 0
+
+
+def test_a_missing_or_half_written_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("evaluate", "sample"):
+        refused(capsys, [command, str(tmp_path / "nowhere")], "there is no run at")
+    refused(capsys, ["evaluate", str(tmp_path)], "is not a run")
+    refused(capsys, ["sample", str(tmp_path)], "is not a run")
+    refused(capsys, ["train", "--resume", "--out", str(tmp_path / "nowhere")], "there is no run at")
+    (tmp_path / "recipe.toml").write_text(memgen.Recipe.named("digits-vae").to_toml())
+    refused(capsys, ["evaluate", str(tmp_path)], "no weights yet", "--resume")
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "nonsense", "shape", "lacking", "foreign"])
+def test_weights_that_are_damaged_are_refused(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    file = copy / "weights.safetensors"
+    content = file.read_bytes()
+    tensors, about = load_tensors(file)
+    word = "corrupt"
+    if damage == "truncated":
+        file.write_bytes(content[:-1000])
+    elif damage == "flipped":
+        file.write_bytes(content[:-1000] + bytes([content[-1000] ^ 16]) + content[-999:])
+    elif damage == "empty":
+        file.write_bytes(b"")
+    elif damage == "nonsense":
+        file.write_bytes(b"PK\x03\x04 this was never a model" * 100)
+    elif damage == "shape":
+        name = "p.0.layers.0.memory.M"
+        save_tensors(file, {**tensors, name: tensors[name][:-1]}, about)
+        word = f"{name} has shape (14, 200), not (15, 200)"
+    elif damage == "lacking":
+        del tensors["p.0.head.logits.bias"]
+        save_tensors(file, tensors, about)
+        word = "lacks tensor p.0.head.logits.bias"
+    else:
+        recipe = memgen.Recipe.named("digits-vae")
+        memgen.save(memgen.build(recipe), file, recipe)
+        word = "another model"
+    for command in ("evaluate", "sample"):
+        refused(capsys, [command, str(copy)], str(file), word)
+
+
+def test_a_damaged_checkpoint_is_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    file = copy / "checkpoint.safetensors"
+    file.write_bytes(file.read_bytes()[:5000])
+    refused(capsys, ["train", "--resume", "--out", str(copy)], "checkpoint.safetensors", "corrupt")
+
+
+def test_validation_rows_that_were_trained_on_cannot_be_scored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(tmp_path / "r")
+    assert main(["train", "digits-vae", "--out", folder, *QUICK, "--set", "data.train_on=train+valid"]) == 0
+    refused(capsys, ["evaluate", folder, "--split", "valid"], "train+valid")
+
+
+def test_a_file_that_is_not_a_memgen_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_tensors(tmp_path / "other.safetensors", {"w": torch.ones(3)}, {})
+    refused(capsys, ["sample", str(tmp_path / "other.safetensors")], "not a memgen model")
+
+
+def test_library_save_and_load_give_the_same_model(tmp_path: Path) -> None:
+    recipe = memgen.Recipe.named("digits-mem-vae").override(["training.epochs=1"])
+    data, model = memgen.dataset("digits"), memgen.build(recipe)
+    list(memgen.fit(model, data, recipe))
+    memgen.save(model, tmp_path / "m.safetensors", recipe)
+    again = memgen.load(tmp_path / "m.safetensors")
+    x = data.fixed("test")[:20]
+    assert memgen.log_likelihood(again, x, 50).log_p.equal(memgen.log_likelihood(model, x, 50).log_p)
+    assert memgen.sample(again, 4).equal(memgen.sample(model, 4))
+
+
+def test_demo_prints_a_table_and_writes_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--out", str(tmp_path / "demo"), "--epochs", "2"]) == 0
+    out = capsys.readouterr().out
+    for words in ("MEM-VAE minus VAE, paired over images, one seed", "141,749", "120,104", "nats", "+-"):
+        assert words in out
+    assert {path.name for path in (tmp_path / "demo").iterdir()} >= {"digits-vae.png", "digits-mem-vae.png", "data.png"}
+    assert memgen.load(tmp_path / "demo" / "digits-vae.safetensors").latent == (20,)
+
+
+def test_a_bar_is_drawn_on_a_terminal() -> None:
+    """Through a pseudo-terminal: a bar there, plain lines in a pipe."""
+    import fcntl
+    import os
+    import pty
+    import struct
+    import termios
+
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    code = "from memgen.progress import Progress\nwith Progress('work', 3, 'step') as p:\n"
+    code += "  for i in (1, 2, 3): p.to(i, 'note')"
+    subprocess.run([sys.executable, "-c", code], stderr=slave, check=True)
+    os.close(slave)
+    drawn = os.read(master, 10_000)
+    assert b"\r" in drawn
+    assert b"3/3" in drawn
+    os.close(master)
+    piped = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert piped.stderr.splitlines() == ["work: 3/3 steps, 0 s  note"]
+
+
+def test_output_into_a_closed_pipe_is_no_error() -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; '{sys.executable}' -m memgen recipes | head -1"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.startswith("digits-mem-vae")
+    assert "Traceback" not in done.stderr

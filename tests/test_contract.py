@@ -1,0 +1,123 @@
+"""One contract over every entry of every table: a new entry is tested by being there."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from memgen.data import DATASETS
+from memgen.layers import NORMS
+from memgen.likelihoods import LIKELIHOODS, Head, check_values
+from memgen.memory import ATTENTIONS, COMPOSITIONS, Memory
+from memgen.model import Batch
+from memgen.objective import BOUNDS, ESTIMATORS, importance
+from memgen.recipe import Recipe, build
+
+ROWS = [(5,), (2, 3)]
+"""Shapes before the feature axis: rows, and samples of rows."""
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_attention(name: str, rows: tuple[int, ...]) -> None:
+    attention, memory = ATTENTIONS[name](4, 6), Memory(4, 6)
+    preference = attention(torch.rand(*rows, 4))
+    assert preference.weights.shape[:-1] == rows
+    assert (preference.weights >= 0).all()
+    h_m = memory(preference)
+    assert h_m.shape == (*rows, 4)
+    h_m.sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in attention.parameters())
+    assert memory.M.grad is not None
+    torch.testing.assert_close(
+        memory(attention(torch.zeros(*rows, 4)))[0], memory(attention(torch.zeros(*rows, 4)))[-1]
+    )
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("name", COMPOSITIONS)
+def test_composition(name: str, rows: tuple[int, ...]) -> None:
+    composition = COMPOSITIONS[name](4)
+    h_g, h_m = torch.rand(*rows, 4), torch.randn(*rows, 4)
+    h = composition(h_g, h_m)
+    assert h.shape == h_g.shape
+    assert (h >= 0).all()  # phi comes last
+    torch.testing.assert_close(composition(h_g[..., :1, :], h_m[..., :1, :]), h[..., :1, :])  # row by row
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("name", NORMS)
+def test_norm(name: str, rows: tuple[int, ...]) -> None:
+    h = torch.randn(*rows, 4)
+    assert NORMS[name](4)(h).shape == h.shape
+
+
+OPTIONS: dict[str, dict[str, int]] = {"categorical": {"categories": 3}}
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_likelihood(name: str, rows: tuple[int, ...]) -> None:
+    head = LIKELIHOODS[name](4, 3, **OPTIONS.get(name, {}))
+    assert isinstance(head, Head)
+    p = head(torch.randn(*rows, 4))
+    draw = torch.Generator().manual_seed(0)
+    x = p.sample(draw)
+    assert x.shape == p.mean.shape == p.mode.shape == (*rows, 3)
+    assert p.log_prob(x).shape == (*rows, 3)
+    assert p.log_prob(x[..., :1, :]).shape == (*rows, 3)  # x broadcasts against the samples
+    check_values(head, x.reshape(-1, 3))
+    check_values(head, p.mode.reshape(-1, 3))
+    assert head.encode(x).shape == (*rows, head.encoded)
+    assert (p.log_prob(p.mode) >= p.log_prob(x) - 1e-6).all()  # nothing is likelier than the mode
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_bound(name: str) -> None:
+    log_w = torch.randn(7, 5)
+    value = BOUNDS[name](log_w)
+    assert value.shape == (5,)
+    torch.testing.assert_close(BOUNDS[name](log_w + 2), value + 2)  # a factor on every weight is a summand of the bound
+    torch.testing.assert_close(BOUNDS[name](log_w[:1]), log_w[0])
+    torch.testing.assert_close(BOUNDS[name](torch.full((4, 3), -1.5)), torch.full((3,), -1.5))
+    assert (value <= importance(log_w) + 1e-6).all()
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_estimator(name: str) -> None:
+    model = build(Recipe().override(["model.hidden=[[4], [3]]", "model.latent=[2, 2]", "model.slots=[[3], [2]]"]), 5)
+    batch, noise = Batch((torch.rand(6, 5) < 0.5).float()), model.noise(3, 6, torch.Generator().manual_seed(0))
+    estimate = ESTIMATORS[name](model, batch, noise, importance, 0.7)
+    assert estimate.surrogate.shape == estimate.bound.shape == (6,)
+    assert not estimate.bound.requires_grad
+    estimate.surrogate.sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_data_set_is_known_without_reading_it(name: str) -> None:
+    source = DATASETS[name]
+    assert source.about
+    assert source.likelihood in LIKELIHOODS
+    assert source.columns == source.shape[0] * source.shape[1]
+    assert bool(source.homes) == bool(source.files)
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_data_set(name: str) -> None:
+    source = DATASETS[name]
+    if source.files and source.find() is None:
+        pytest.skip(f"the files of {name} are not here: set MEMGEN_DATA to their folder")
+    data = source.load()
+    assert data.name == name
+    assert data.shape == source.shape
+    assert data.likelihood == source.likelihood
+    for split in ("train", "valid", "test"):
+        x = data.rows(split)
+        assert x.shape[1] == source.columns
+        assert x.min() >= 0
+        assert x.max() <= 1
+        assert not data.labels or len(data.labels[split]) == len(x)
+        head = LIKELIHOODS[data.likelihood](2, source.columns)
+        assert isinstance(head, Head)
+        check_values(head, data.fixed(split, 50))

@@ -1,0 +1,185 @@
+"""The project itself: who may import whom, what the README promises, what a wheel holds."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import os
+import re
+import shlex
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import memgen
+from memgen.cli import main
+from memgen.recipe import recipe_names
+
+ROOT = Path(__file__).parents[1]
+
+LAYERS = [
+    {"errors"},
+    {"seeds", "layers", "storage", "progress"},
+    {"memory", "likelihoods", "data"},
+    {"model"},
+    {"objective"},
+    {"recipe"},
+    {"tasks", "figures"},
+    {"train"},
+    {"run"},
+    {"session", "demo"},
+    {"commands"},
+    {"cli"},
+    {"__main__"},
+]
+"""From the ground up: a module imports only from rows above its own in this list (and inside its own package)."""
+
+FORBIDDEN = {"tasks": {"recipe", "data", "run", "train"}, "model": {"recipe", "data"}, "objective": {"data"}}
+
+
+def imports(path: Path) -> set[str]:
+    """The parts of memgen that a file imports, also inside functions."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module] if node.module != "memgen" else [f"memgen.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        found |= {name.split(".")[1] for name in names if name.startswith("memgen.")}
+    return found
+
+
+def test_imports_go_downwards_only() -> None:
+    rank = {name: i for i, layer in enumerate(LAYERS) for name in layer}
+    for path in (ROOT / "memgen").rglob("*.py"):
+        parts = path.relative_to(ROOT / "memgen").with_suffix("").parts
+        if parts == ("__init__",):
+            continue
+        own = parts[0]
+        assert own in rank, f"{own} has no place in the order yet"
+        for other in imports(path) - {own, "__version__"}:
+            # cli loads the commands inside a function, and train for the class of an error.
+            assert rank[other] < rank[own], f"{path.name} imports {other}, which stands above it"
+            assert other not in FORBIDDEN.get(own, ()), f"{own} must not know of {other}"
+
+
+def test_nothing_unpickles_evaluates_or_builds_shell_strings() -> None:
+    for path in (ROOT / "memgen").rglob("*.py"):
+        text = path.read_text()
+        assert not re.search(r"import pickle|(?<!\.)\beval\(|\bexec\(|shell=True|os\.system|torch\.load\(", text), path
+
+
+def test_modules_are_imported_lazily_and_all_names_resolve() -> None:
+    code = "import sys, memgen; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    for name in memgen.__all__:
+        assert getattr(memgen, name) is not None
+    assert set(dir(memgen)) == set(memgen.__all__)
+    with pytest.raises(AttributeError):
+        memgen.nothing  # noqa: B018
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", path.read_text(), re.DOTALL)
+
+
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_commands_in_the_documents_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every line of a bash block: memgen commands run, make targets exist, scripts are there."""
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    monkeypatch.chdir(tmp_path)
+    for block in blocks(path, "bash"):
+        for line in filter(None, (line.partition("#")[0].strip() for line in block.splitlines())):
+            words = shlex.split(line)
+            if words[0] == "memgen":
+                run_memgen(words[1:])
+            elif words[0] == "make":
+                assert set(words[1:]) <= targets, line
+            elif words[0] == "python":
+                assert (ROOT / words[1]).is_file(), line
+            else:
+                assert words[0] in ("pip", "git", "cd"), f"{path.name}: nobody checks {line!r}"
+
+
+def run_memgen(arguments: list[str]) -> None:
+    """Run a command of the documents; long trainings and foreign data are only parsed."""
+    from memgen.cli import parse
+
+    options = parse(arguments)
+    long = getattr(options, "recipe", None) or ""
+    if long.startswith(("mnist", "ocr", "frey")) or options.command == "demo" or "mnist" in " ".join(arguments):
+        return
+    assert main(arguments) == 0, arguments
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_programs_in_the_documents_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for block in blocks(path, "python"):
+        with contextlib.redirect_stdout(None):
+            exec(compile(block, path.name, "exec"), {})
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for path in (*DOCUMENTS, ROOT / "CHANGELOG.md"):
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text()):
+            if "://" not in target:
+                assert (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+def test_lines_of_code_that_the_documents_name_exist() -> None:
+    """docs/paper.md maps equations to `file.py: name`."""
+    text = (ROOT / "docs" / "paper.md").read_text()
+    named = re.findall(r"`([\w/]+\.py)`: ((?:`[\w.]+`(?:, )?)+)", text)
+    assert len(named) > 15
+    for file, names in named:
+        source = (ROOT / "memgen" / file).read_text()
+        for name in re.findall(r"`([\w.]+)`", names):
+            last = name.split(".")[-1]
+            assert re.search(rf"(def|class) {last}\b|^\s*(self\.)?{last}\b[^\n]*=|^\s*{last}:", source, re.MULTILINE), (
+                f"{file}: {name}"
+            )
+
+
+def test_versions_agree() -> None:
+    assert f'version = "{memgen.__version__}"' in (ROOT / "pyproject.toml").read_text()
+    assert f"## {memgen.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_a_wheel_works_outside_the_checkout(tmp_path: Path) -> None:
+    """Built as pip builds it, unpacked elsewhere, used from there: code, recipes and types are all inside."""
+    options = [
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--no-build-isolation",
+        "--wheel-dir",
+        str(tmp_path),
+    ]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(ROOT)], check=True, cwd=tmp_path)
+    wheel = next(tmp_path.glob("memgen-*.whl"))
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    names = {path.relative_to(site / "memgen").as_posix() for path in (site / "memgen").rglob("*") if path.is_file()}
+    assert {f"recipes/{name}.toml" for name in recipe_names()} | {"py.typed"} <= names
+    code = """import sys
+sys.path.insert(0, sys.argv[1])
+import memgen
+assert memgen.__file__.startswith(sys.argv[1])
+from memgen.cli import main
+sys.exit(main(["train", "digits-mem-vae", "--out", "r", "--set", "training.epochs=1"]))
+"""
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(site)], cwd=tmp_path, env=clean, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "r" / "weights.safetensors").is_file()
