@@ -2,8 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-# pip also honours constraints in the isolated environment that builds the project.
-export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
 .PHONY: demo test lint types install clean
 
@@ -22,11 +21,12 @@ types: install
 
 install: $(VENV)/.installed
 
-# A half-made .venv from an interrupted install is made anew: only the stamp counts.
+# Only the stamp counts: an install that was interrupted is done again, from the start.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "memgen needs Python 3.10 or newer, this is " + sys.version.split()[0])'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PYTHON) -m venv --clear $(VENV)
+	$(PIP) install --quiet -c constraints.txt hatchling
+	$(PIP) install --quiet -c constraints.txt --no-build-isolation -e '.[dev]'
 	touch $@
 
 clean:

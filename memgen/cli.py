@@ -76,6 +76,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     if unread:
         known = [name for action in options.own._actions for name in action.option_strings]
         wrong = unread[0]
+        if wrong in known:
+            options.own.error(f"{wrong} comes after the command")
         options.own.error(str(unknown("option", wrong, known)) if wrong.startswith("-") else f"what is {wrong!r}?")
     return options
 
@@ -115,6 +117,7 @@ def _add_train(commands: Any) -> None:
             "memgen train mnist-mem-vae --out runs/mnist --set training.epochs=10 --set training.seed=1",
             "memgen train my-recipe.toml --out runs/mine",
             "memgen train --resume --out runs/mnist",
+            "OMP_NUM_THREADS=1 memgen train ...      beside other work on the same cores: much faster then",
         ],
     )
     command.add_argument("recipe", nargs="?", help="name of a shipped recipe (memgen recipes), or a TOML file")
@@ -194,7 +197,9 @@ def _add_show(commands: Any) -> None:
         "Show a run or a recipe: its settings, its parameters by part, its last metrics.",
         ["memgen show mnist-mem-vae", "memgen show runs/digits --json"],
     )
-    command.add_argument("what", metavar="RUN|RECIPE", help="a run folder, the name of a recipe, or a TOML file")
+    command.add_argument(
+        "what", metavar="RUN|RECIPE", help="a run folder, a recipe's name, a TOML file or a model file"
+    )
 
 
 def _add_recipes(commands: Any) -> None:
@@ -237,7 +242,7 @@ def _add_demo(commands: Any) -> None:
         ["memgen demo", "memgen demo --out demo"],
     )
     command.add_argument(
-        "--out", type=Path, default=Path("demo"), metavar="FOLDER", help="for runs and pictures (default demo)"
+        "--out", type=Path, default=Path("demo"), metavar="FOLDER", help="for models and pictures (default demo)"
     )
     command.add_argument("--epochs", type=whole(1), help="instead of the recipes' own")
 
@@ -251,19 +256,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         result: dict[str, Any] = getattr(commands, options.run)(options)
         if options.json:
-            print(json.dumps(result))
+            print(json.dumps(result, allow_nan=False))
         sys.stdout.flush()
     except MemgenError as error:
         from memgen.train import NonFiniteError
 
-        print(f"memgen {options.command}: {error}", file=sys.stderr)
+        print(f"{options.own.prog}: {error}", file=sys.stderr)
         return FAILED if isinstance(error, NonFiniteError) else BAD_INPUT
     except KeyboardInterrupt as interrupt:
-        print(f"memgen {options.command}: {interrupt or 'interrupted'}", file=sys.stderr)
+        print(f"{options.own.prog}: {str(interrupt) or 'interrupted'}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has gone, as in `memgen recipes | head`; that is not an error of ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, MemoryError) as error:
+        print(f"{options.own.prog}: {str(error) or 'out of memory'}", file=sys.stderr)
+        return BAD_INPUT
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import math
 import shlex
 import sys
 import time
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from memgen.data import DATASETS, Dataset, dataset
+from memgen.data import DATASETS, Dataset, source
 from memgen.data.files import Source
 from memgen.errors import MemgenError, unknown
 from memgen.figures import grid
@@ -22,13 +23,15 @@ from memgen.layers import MemoryLayer
 from memgen.model import DGM, count_parameters
 from memgen.progress import Progress
 from memgen.recipe import Recipe, build, recipe_names
-from memgen.run import RECIPE, Run, Saved, read_model, write_png
-from memgen.session import Session
+from memgen.run import RECIPE, Run, Saved, Scores, read_model, write_png
+from memgen.session import Session, choose_device
 from memgen.storage import write_atomically
 from memgen.tasks.density import Likelihood, join, log_likelihoods
 from memgen.tasks.sampling import sample as draw_samples
-from memgen.train import as_read_by
+from memgen.train import as_read_by, steps_per_epoch, training_rows
 
+FEW = 10
+"""Effective samples below which a person is told that the estimate is too low."""
 KEEP_EVERY = 60.0
 """Seconds between writes of an evaluation's results so far."""
 
@@ -38,48 +41,49 @@ def say(options: argparse.Namespace, text: str = "") -> None:
     print(text, file=sys.stderr if options.json else sys.stdout, flush=True)
 
 
-def choose_device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError):
-        raise MemgenError(f"--device {name}: there is no such device here; use cpu, or auto") from None
-    return device
-
-
 def load_data(name: str) -> Dataset:
     """A data set, fetched first if it is nowhere on this machine."""
-    if name not in DATASETS:
-        raise unknown("data set", name, DATASETS)
-    source = DATASETS[name]
-    if source.files and source.find() is None:
-        fetch(name, source, None)
-    return dataset(name)
+    home = source(name)
+    if home.files and home.find() is None:
+        fetch(name, home, None)
+    return home.load()
 
 
-def fetch(name: str, source: Source, origin: Path | None) -> Path:
+def fetch(name: str, home: Source, origin: Path | None) -> Path:
     with Progress(f"fetching {name}", 0, "byte") as progress:
-        return source.fetch(origin, lambda done, total: progress.to(done, total=total))
+        return home.fetch(origin, lambda done, total: progress.to(done, total=total))
 
 
 def train(options: argparse.Namespace) -> dict[str, Any]:
-    device = choose_device(options.device)
+    choose_device(options.device)
     recipe, resumed = choose_run(options)
-    data = load_data(recipe.data.name)  # before a new folder is made: what fails here leaves nothing behind
+    # Before a new folder is made: what fails here leaves nothing behind.
+    data = load_data(recipe.data.name)
+    model = build(recipe, data.train.shape[1])
+    training_rows(model, as_read_by(model, data), recipe)
+    steps_per_epoch(data, recipe)
     run = Run.open(options.out) if resumed else Run.create(options.out, recipe)
-    with run.locked(), Session(run, data, device, options.checkpoint_every) as session:
-        if session.state.epoch or session.state.step:
+    with run.locked(), Session(run, model, data, options.device, options.checkpoint_every) as session:
+        if session.state.epoch == recipe.training.epochs:
+            say(options, f"{run.folder} is finished")
+        elif session.state.epoch or session.state.step:
             epochs = f"{session.state.epoch} of {recipe.training.epochs} epochs"
             say(options, f"going on with {run.folder} after {epochs} and {session.state.step} steps")
         metrics = session.train(tensorboard=options.tensorboard)
     last = metrics[-1]
-    say(options, f"trained {last['epoch']} epochs in {last['seconds']:.1f} s: {describe(last)}")
+    say(options, f"trained {count(last['epoch'], 'epoch')} in {last['seconds']:.1f} s: {describe(last)}")
     say(options, f"saved in {run.folder}; next: memgen evaluate {shlex.quote(str(run.folder))}")
     return {"epochs": last["epoch"], "bound": last["bound"], "seconds": last["seconds"], "run": str(run.folder)} | {
         key: last[key] for key in ("train_bound", "valid_bound") if key in last
     }
+
+
+def count(n: int, what: str) -> str:
+    """
+    >>> count(1, "epoch"), count(2000, "epoch")
+    ('1 epoch', '2,000 epochs')
+    """
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
 
 
 def choose_run(options: argparse.Namespace) -> tuple[Recipe, bool]:
@@ -114,24 +118,21 @@ def describe(metrics: dict[str, Any]) -> str:
 
 def evaluate(options: argparse.Namespace) -> dict[str, Any]:
     run = Run.open(options.path)
-    saved = read_model(options.path, str(choose_device(options.device)))
+    saved = read_model(options.path, choose_device(options.device))
     x, data = rows_to_score(saved, options.split, options.limit)
     result, seconds = score(run, saved, x, options)
+    if not bool(result.log_p.isfinite().all()):
+        bad = int((~result.log_p.isfinite()).sum())
+        raise MemgenError(f"log p(x) is not finite for {bad:,} of {len(x):,} examples: these weights cannot be used")
     smallest, median = float(result.effective.min()), float(result.effective.median())
-    say(
-        options,
-        f"{options.path}, {options.split}: {len(x):,} examples of {data.name}, scale {data.scale}, {data.binarisation}",
-    )
-    say(options, f"weights: {saved.weights}, after {saved.epoch} epochs; noise seed {options.seed}")
-    say(options, f"{'K':>12}  log p(x) >=")
-    say(options, f"{'1 (ELBO)':>12}  {result.elbo.mean():.3f}")
-    for K, values in result.bounds.items():
-        say(options, f"{K:>12,}  {values.mean():.3f}")
-    say(
-        options,
-        f"{result.samples:>12,}  {result.mean:.3f} +- {result.standard_error:.3f} nats (standard error over examples)",
-    )
+    examples = count(len(x), "example")
+    say(options, f"{options.path}, {options.split}: {examples} of {data.name}, scale {data.scale}, {data.binarisation}")
+    say(options, f"weights: {saved.weights}, after {count(saved.epoch, 'epoch')}; noise seed {options.seed}")
+    for line in ladder(result):
+        say(options, line)
     say(options, f"effective sample size: median {median:.1f}, smallest {smallest:.1f} of {result.samples:,}")
+    if median < FEW:
+        say(options, f"fewer than {FEW} samples carry the estimate: log p(x) may be higher; try more --samples")
     say(options, f"{seconds:.1f} s")
     return {
         "log_likelihood": result.mean,
@@ -154,28 +155,37 @@ def evaluate(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def ladder(result: Likelihood) -> list[str]:
+    """The bound at growing K, up to the estimate."""
+    error = "" if len(result.log_p) == 1 else f" +- {result.standard_error:.3f}"
+    rungs = {1: result.elbo, **result.bounds} if result.samples > 1 else {}
+    lines = [f"{'1 (ELBO)' if K == 1 else f'{K:,}':>12}  {values.mean():.3f}" for K, values in rungs.items()]
+    last = f"{result.samples:>12,}  {result.mean:.3f}{error} nats (standard error over examples)"
+    return [f"{'K':>12}  log p(x) >=", *lines, last]
+
+
 def rows_to_score(saved: Saved, split: str, limit: int | None) -> tuple[torch.Tensor, Dataset]:
     recipe = saved.recipe
     if split == "valid" and recipe.data.train_on == "train+valid":
         raise MemgenError("this run trained on train+valid, so its validation rows are not held out; use --split test")
-    if split == "train+valid":
-        raise MemgenError("score one split at a time: train, valid or test")
+    if split not in ("train", "valid", "test"):
+        raise unknown("split", split, ("train", "valid", "test"))
     data = as_read_by(saved.model, load_data(recipe.data.name))
     return data.fixed(split, limit), data
 
 
 def score(run: Run, saved: Saved, x: torch.Tensor, options: argparse.Namespace) -> tuple[Likelihood, float]:
-    """log p(x) of every row, going on from what an earlier evaluation has kept."""
+    """log p(x) of every row, going on from what an earlier evaluation has kept; and the seconds that it took."""
     scores = run.scores(options.split, options.samples, options.seed, saved.sha256)
     kept, seconds = (None, 0.0) if options.fresh else scores.read()
     parts = [] if kept is None else [kept]
-    done = sum(len(part.log_p) for part in parts)
-    if done:
-        print(f"{min(done, len(x)):,} examples were scored before; --fresh scores them again", file=sys.stderr)
+    before = done = sum(len(part.log_p) for part in parts)
+    if before:
+        print(f"{min(before, len(x)):,} examples were scored before; --fresh scores them again", file=sys.stderr)
     clock = time.perf_counter() - seconds
     kept_at = time.monotonic()
-    pieces = log_likelihoods(saved.model, x, options.samples, done, options.seed)
-    with Progress("scoring", len(x), "example") as progress, closing(pieces) as stream:
+    pieces = log_likelihoods(saved.model, x, options.samples, before, options.seed)
+    with Progress("scoring", len(x), "example", before) as progress, closing(pieces) as stream:
         try:
             for piece in stream:
                 parts.append(piece)
@@ -183,16 +193,25 @@ def score(run: Run, saved: Saved, x: torch.Tensor, options: argparse.Namespace) 
                 progress.to(done)
                 if time.monotonic() - kept_at > KEEP_EVERY:
                     kept_at = time.monotonic()
-                    scores.write(join(parts), time.perf_counter() - clock)
+                    keep(scores, parts, time.perf_counter() - clock)
         except KeyboardInterrupt:
-            scores.write(join(parts), time.perf_counter() - clock)
-            raise KeyboardInterrupt(
-                f"{done:,} of {len(x):,} examples scored and kept; the same command goes on"
-            ) from None
-    result = join(parts)
-    seconds = time.perf_counter() - clock if done > (0 if kept is None else len(kept.log_p)) else seconds
-    scores.write(result, seconds)
-    return first(result, len(x)), seconds
+            where = keep(scores, parts, time.perf_counter() - clock)
+            raise KeyboardInterrupt(f"{done:,} of {len(x):,} examples scored {where}") from None
+    seconds = time.perf_counter() - clock
+    if done > before:
+        keep(scores, parts, seconds)
+    return first(join(parts), len(x)), seconds * len(x) / done
+
+
+def keep(scores: Scores, parts: list[Likelihood], seconds: float) -> str:
+    """Write results so far into the run, where that is possible; says how it went."""
+    try:
+        if parts:
+            scores.write(join(parts), seconds)
+    except MemgenError as error:
+        print(f"results per example are not kept: {error}", file=sys.stderr)
+        return "but not kept"
+    return "and kept; the same command goes on"
 
 
 def first(result: Likelihood, n: int) -> Likelihood:
@@ -202,7 +221,7 @@ def first(result: Likelihood, n: int) -> Likelihood:
 
 
 def sample(options: argparse.Namespace) -> dict[str, Any]:
-    saved = read_model(options.path, str(choose_device(options.device)))
+    saved = read_model(options.path, choose_device(options.device))
     output = options.output or (None if options.npy else Path("samples.png"))
     arrays = None if options.npy is None else Path(options.npy or (output or Path("samples.png")).with_suffix(".npy"))
     for path in (output, arrays):
@@ -210,9 +229,13 @@ def sample(options: argparse.Namespace) -> dict[str, Any]:
             raise MemgenError(f"there is no folder {path.parent} to write {path.name} into")
     if output is not None and output.suffix.lower() != ".png":
         raise MemgenError(f"-o {output}: a grid is a PNG, give it a name that ends in .png (arrays: --npy)")
+    shape = DATASETS[saved.recipe.data.name].shape
+    if output is not None and math.prod(shape) != saved.model.likelihood.columns:
+        columns = saved.model.likelihood.columns
+        raise MemgenError(f"this model has {columns} columns, which are no {shape[0]} x {shape[1]} images; use --npy")
     x = draw_samples(saved.model, options.n, seed=options.seed, draw=options.draw)
     if output is not None:
-        write_png(output, grid(x, DATASETS[saved.recipe.data.name].shape))
+        write_png(output, grid(x, shape))
         say(options, f"wrote {output}")
     if arrays is not None:
         content = io.BytesIO()
@@ -243,7 +266,12 @@ def parts(model: DGM) -> dict[str, int]:
 def show(options: argparse.Namespace) -> dict[str, Any]:
     folder = Path(options.what)
     run = Run.open(folder) if folder.is_dir() else None
-    recipe = Recipe.read(options.what) if run is None else run.recipe
+    if run is not None:
+        recipe = run.recipe
+    elif folder.suffix == ".safetensors":
+        recipe = read_model(folder).recipe
+    else:
+        recipe = Recipe.read(options.what)
     metrics = [] if run is None else run.metrics()
     model = build(recipe)
     counts = parts(model)
@@ -275,31 +303,27 @@ def recipes(options: argparse.Namespace) -> dict[str, Any]:
 
 def data_list(options: argparse.Namespace) -> dict[str, Any]:
     rows = []
-    for name, source in DATASETS.items():
-        found = source.find() if source.files else None
-        where = "comes with scikit-learn" if not source.files else str(found) if found else "not here yet"
-        rows.append({"name": name, "about": source.about, "where": where, "available": not source.files or bool(found)})
-        say(options, f"{name:<12} {source.about}\n{'':<12} {where}")
+    for name, home in DATASETS.items():
+        found = home.find() if home.files else None
+        where = str(found) if found else f"not here yet: memgen data fetch {name}"
+        where = where if home.files else "comes with scikit-learn"
+        rows.append({"name": name, "about": home.about, "where": where, "available": not home.files or bool(found)})
+    for row in rows:
+        say(options, f"{row['name']:<12} {row['about']}\n{'':<12} {row['where']}")
     return {"datasets": rows}
 
 
-def _source(name: str) -> Source:
-    if name not in DATASETS:
-        raise unknown("data set", name, DATASETS)
-    return DATASETS[name]
-
-
 def data_fetch(options: argparse.Namespace) -> dict[str, Any]:
-    folder = fetch(options.name, _source(options.name), options.origin)
+    folder = fetch(options.name, source(options.name), options.origin)
     say(options, f"{options.name} is in {folder}, its content checked")
     return {"name": options.name, "folder": str(folder)}
 
 
 def data_check(options: argparse.Namespace) -> dict[str, Any]:
-    source = _source(options.name)
-    if source.files and source.find() is None:
+    home = source(options.name)
+    if home.files and home.find() is None:
         raise MemgenError(f"{options.name} is not on this machine; bring it with: memgen data fetch {options.name}")
-    data = source.load()
+    data = home.load()
     counts = {split: len(data.rows(split)) for split in ("train", "valid", "test")}
     sizes = ", ".join(f"{count:,} {split}" for split, count in counts.items())
     say(

@@ -39,7 +39,7 @@ def run_demo(folder: Path, epochs: int | None, say: Callable[[str], None]) -> di
         model = build(recipe)
         _train(name, model, recipe)
         results[name] = model, _score(name, model)
-        save(model, folder / f"{recipe_name}.safetensors", recipe, epoch=recipe.training.epochs, weights="averaged")
+        save(model, folder / f"{recipe_name}.safetensors", recipe)
         write_png(folder / f"{recipe_name}.png", grid(sample(model, PICTURES), data.shape))
     write_png(folder / "data.png", grid(data.rows("test")[:PICTURES], data.shape))
     return _report(folder, results, time.perf_counter() - clock, say)

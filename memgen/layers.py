@@ -81,7 +81,7 @@ class BatchNorm(nn.Module):
     """gamma * (h - mean) / sqrt(variance + EPS) + beta, per unit.
 
     In training, mean and (biased) variance are those of all rows of the batch: with K samples, all K*B of them. In
-    evaluation they are the stored statistics of the whole training set, which `collect_statistics` writes. There are no
+    evaluation they are the stored statistics of the whole training set, which `write_statistics` collects. There are no
     moving averages: they would lag behind the weights. Statistics that were never collected are NaN and so cannot be
     used unnoticed.
     """
@@ -138,7 +138,7 @@ class _Moments:
 
 
 @torch.no_grad()
-def collect_statistics(model: nn.Module, chunks: Callable[[], Iterable[tuple[object, ...]]]) -> None:
+def write_statistics(model: nn.Module, chunks: Callable[[], Iterable[tuple[object, ...]]]) -> None:
     """Write the exact statistics of a data set into every batch norm of `model`; `chunks()` yields arguments for it.
 
     The layers are done one after the other, each with those before it already at their exact statistics, so the
@@ -149,7 +149,7 @@ def collect_statistics(model: nn.Module, chunks: Callable[[], Iterable[tuple[obj
     """
     training = model.training
     model.eval()
-    for norm in [module for module in model.modules() if isinstance(module, BatchNorm)]:
+    for norm in batch_norms(model):
         moments = _Moments()
         handle = norm.register_forward_pre_hook(moments.hook)
         try:
@@ -165,7 +165,17 @@ def collect_statistics(model: nn.Module, chunks: Callable[[], Iterable[tuple[obj
     model.train(training)
 
 
+def batch_norms(model: nn.Module) -> list[BatchNorm]:
+    return [module for module in model.modules() if isinstance(module, BatchNorm)]
+
+
 def has_statistics(model: nn.Module) -> bool:
-    """Whether every batch norm of the model has had its statistics collected."""
-    norms = [module for module in model.modules() if isinstance(module, BatchNorm)]
-    return all(bool(norm.mean.isfinite().all()) for norm in norms)
+    """Whether every batch norm of the model has the statistics of its present weights."""
+    return all(bool(norm.mean.isfinite().all()) for norm in batch_norms(model))
+
+
+def forget_statistics(model: nn.Module) -> None:
+    """Before the weights change: old statistics would be wrong for the new ones, and nobody would notice."""
+    for norm in batch_norms(model):
+        norm.mean.fill_(torch.nan)
+        norm.variance.fill_(torch.nan)

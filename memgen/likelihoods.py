@@ -47,6 +47,8 @@ class Head(Protocol):
     """Number of columns of x."""
     encoded: int
     """Number of columns of encode(x)."""
+    binary: bool
+    """Whether x is 0 or 1, so that grey levels are to be read as probabilities."""
 
     def __call__(self, h: Float[Tensor, "*rows features"]) -> Distribution: ...
 
@@ -147,6 +149,8 @@ class Bernoulli(nn.Module):
     tensor([0.5000, 0.5000, 0.5000], grad_fn=<SelectBackward0>)
     """
 
+    binary = True
+
     def __init__(self, features: int, columns: int) -> None:
         super().__init__()
         self.columns = self.encoded = columns
@@ -178,6 +182,8 @@ class Gaussian(nn.Module):
     variance, not clamped, so that the gradient never vanishes at once.
     """
 
+    binary = False
+
     def __init__(self, features: int, columns: int, floor: float = 0.0) -> None:
         super().__init__()
         self.columns = self.encoded = columns
@@ -200,6 +206,8 @@ class Gaussian(nn.Module):
 
 class Categorical(nn.Module):
     """A linear map to one logit per column and category; Q sees the columns one-hot."""
+
+    binary = False
 
     def __init__(self, features: int, columns: int, categories: int) -> None:
         super().__init__()

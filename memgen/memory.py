@@ -96,23 +96,15 @@ class Mlp(nn.Module):
 
     def __init__(self, features: int) -> None:
         super().__init__()
-        start = torch.tensor([0.0, 0.0, 1.0, 0.0]).unsqueeze(-1).repeat(1, features)
-        self.a = nn.Parameter(start.clone())  # rows a1 ... a4
-        self.b1 = nn.Parameter(torch.zeros(features))
-        self.c = nn.Parameter(start.clone())  # rows c1 ... c4
+        self.a1, self.a2, self.a4, self.b1 = (nn.Parameter(torch.zeros(features)) for _ in range(4))
+        self.c1, self.c2, self.c4 = (nn.Parameter(torch.zeros(features)) for _ in range(3))
+        self.a3, self.c3 = nn.Parameter(torch.ones(features)), nn.Parameter(torch.ones(features))
 
     def forward(self, h_g: Float[Tensor, "*rows f"], h_m: Float[Tensor, "*rows f"]) -> Float[Tensor, "*rows f"]:
-        h_gm = h_g * h_m
-        a = _terms(self.a, h_m, h_g, h_gm)
-        c = torch.sigmoid(_terms(self.c, h_m, h_g, h_gm))
-        return torch.relu(torch.addcmul(a, self.b1, c))
-
-
-def _terms(v: Float[Tensor, "4 f"], h_m: Tensor, h_g: Tensor, h_gm: Tensor) -> Tensor:
-    """v1 + v2*h_m + v3*h_g + v4*h_g*h_m; addcmul is one pass over the rows where `+ v*h` would be two."""
-    total = torch.addcmul(v[0], v[1], h_m)
-    total = torch.addcmul(total, v[2], h_g)
-    return torch.addcmul(total, v[3], h_gm)
+        # The terms with h_m are taken together, which saves a pass over all rows for a and one for c.
+        a = self.a1 + self.a3 * h_g + (self.a2 + self.a4 * h_g) * h_m
+        c = torch.sigmoid(self.c1 + self.c3 * h_g + (self.c2 + self.c4 * h_g) * h_m)
+        return torch.relu(a + self.b1 * c)
 
 
 ATTENTIONS: dict[str, Callable[[int, int], nn.Module]] = {

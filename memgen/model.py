@@ -21,12 +21,15 @@ from typing import NamedTuple, cast
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from memgen.layers import Activation
-from memgen.likelihoods import Distribution, GaussianColumns, Head
+from memgen.likelihoods import LOG_2PI, Distribution, GaussianColumns, Head
 
-Levels = tuple[Tensor, ...]
-"""One tensor per stochastic level, from the data upwards."""
+Levels = tuple[Float[Tensor, "K B _"], ...]
+"""z or its noise: one tensor per stochastic level, from the data upwards, each of its own width."""
+Terms = tuple[Float[Tensor, "K B"], ...]
+"""One term of log w per stochastic level."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,8 @@ class Encoding(NamedTuple):
 class Posterior(NamedTuple):
     """Samples of Q, from the data upwards."""
 
-    z: Levels  # (K, B, d_l)
-    log_q: Levels  # (K, B)
+    z: Levels
+    log_q: Terms
     up: tuple[tuple[Activation, ...], ...]
 
 
@@ -59,7 +62,7 @@ class Joint(NamedTuple):
     """The terms of log p(x, z), from the data upwards."""
 
     log_p_x: Float[Tensor, "K B"]
-    log_p_z: Levels  # (K, B)
+    log_p_z: Terms
     down: tuple[tuple[Activation, ...], ...]
 
 
@@ -72,8 +75,8 @@ class Inference(NamedTuple):
 
     z: Levels
     log_p_x: Float[Tensor, "K B"]
-    log_p_z: Levels
-    log_q: Levels
+    log_p_z: Terms
+    log_q: Terms
     up: tuple[tuple[Activation, ...], ...]
     down: tuple[tuple[Activation, ...], ...]
 
@@ -84,7 +87,7 @@ class Inference(NamedTuple):
 
     def tempered(self, beta: float) -> Float[Tensor, "K B"]:
         """log p(x|z) + beta * (log p(z) - log q(z|x)); beta < 1 while the KL term is warmed up."""
-        ratio = sum(self.log_p_z) - sum(self.log_q)
+        ratio = sum(self.log_p_z[1:], self.log_p_z[0]) - sum(self.log_q[1:], self.log_q[0])
         return self.log_p_x + (ratio if beta == 1.0 else beta * ratio)
 
 
@@ -126,16 +129,13 @@ class DGM(nn.Module):
         # Q is registered before P: collect_statistics needs the order in which the layers run.
         self.q = nn.ModuleList(q)
         self.p = nn.ModuleList(p)
+        self.latent: tuple[int, ...] = tuple(cast(Head, net.head).columns for net in q)
+        """Size of z at each level, from the data upwards."""
 
     @property
     def likelihood(self) -> Head:
         """The head of p(x|z)."""
         return cast(Head, self.p[0].head)
-
-    @property
-    def latent(self) -> tuple[int, ...]:
-        """Size of z at each level, from the data upwards."""
-        return tuple(net.head.columns for net in cast("list[Conditional]", self.q))  # type: ignore[misc]
 
     def noise(self, K: int, B: int, generator: torch.Generator) -> Levels:
         """Standard normal draws for every level, (K, B, d_l), on the generator's device."""
@@ -161,10 +161,13 @@ class DGM(nn.Module):
                 q, features = net(z_l)
         return Posterior(tuple(z), tuple(log_q), tuple(up))
 
-    def log_q(self, encoding: Encoding, z: Levels) -> Levels:
-        """log q of given z, per level, (K, B)."""
-        qs = [encoding.q, *(net(z_l)[0] for net, z_l in zip(self.q[1:], z[:-1], strict=True))]
-        return tuple(q.log_prob(z_l).sum(-1) for q, z_l in zip(qs, z, strict=True))
+    def log_q(self, encoding: Encoding, z: Levels, *, fixed: bool = False) -> Terms:
+        """log q of given z, per level; with `fixed` the parameters of q are constants, while paths through z count."""
+        first = encoding.q.detach() if fixed else encoding.q
+        above = [
+            (_as_constant(net, z_l) if fixed else net(z_l))[0] for net, z_l in zip(self.q[1:], z[:-1], strict=True)
+        ]
+        return tuple(q.log_prob(z_l).sum(-1) for q, z_l in zip([first, *above], z, strict=True))
 
     def joint(self, batch: Batch, z: Levels) -> Joint:
         """log p(x|z_1) over the observed entries, log p(z_l|z_{l+1}) and the prior of the top."""
@@ -180,7 +183,7 @@ class DGM(nn.Module):
             p_z, features = net(above)
             log_p_z.append(p_z.log_prob(below).sum(-1))
             down.append(features[::-1])
-        log_p_z.append(standard_normal(z[-1]).log_prob(z[-1]).sum(-1))
+        log_p_z.append(log_prior(z[-1]))
         return Joint(log_p_x, tuple(log_p_z), tuple(down))
 
     def forward(self, batch: Batch, noise: Levels) -> Inference:
@@ -198,10 +201,15 @@ class DGM(nn.Module):
         return cast(Distribution, self.p[0](_with_context(z, context))[0])
 
 
-def standard_normal(like: Float[Tensor, "*rows d"]) -> GaussianColumns:
-    """N(0, I)"""
-    zero = like.new_zeros(())
-    return GaussianColumns(zero.expand_as(like), zero.expand_as(like))
+def log_prior(z: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows"]:
+    """log N(z; 0, I)"""
+    return -0.5 * (z**2 + LOG_2PI).sum(-1)
+
+
+def _as_constant(net: nn.Module, h: Float[Tensor, "*rows inputs"]) -> tuple[GaussianColumns, tuple[Activation, ...]]:
+    """net(h) with its parameters held fixed."""
+    constants = {name: parameter.detach() for name, parameter in net.named_parameters()}
+    return cast("tuple[GaussianColumns, tuple[Activation, ...]]", functional_call(net, constants, (h,)))
 
 
 def _with_context(h: Float[Tensor, "*rows inputs"], context: Float[Tensor, "B C"] | None) -> Tensor:

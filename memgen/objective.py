@@ -13,10 +13,9 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
-from torch.func import functional_call
 
 from memgen.layers import standardise
-from memgen.model import DGM, Batch, Encoding, Inference, Levels
+from memgen.model import DGM, Batch, Inference, Levels
 
 
 def elbo(log_w: Float[Tensor, "K B"]) -> Float[Tensor, "B"]:
@@ -57,7 +56,7 @@ estimators need two; beta weighs the KL term while it is warmed up."""
 def plain(model: DGM, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.0) -> Estimate:
     """The gradient of the bound itself, through z = mu + sigma*eps: unbiased."""
     inference = model(batch, noise)
-    return Estimate(bound(inference.tempered(beta)), bound(inference.log_w.detach()), inference)
+    return _estimate(inference, bound, beta)
 
 
 def stl(model: DGM, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.0) -> Estimate:
@@ -68,7 +67,7 @@ def stl(model: DGM, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.0
     importance bound with K > 1 its mean is not zero and the gradient for Q is **biased** (`dreg` is not).
     """
     inference = _fixed_q(model, batch, noise)[0]
-    return Estimate(bound(inference.tempered(beta)), bound(inference.log_w.detach()), inference)
+    return _estimate(inference, bound, beta)
 
 
 def dreg(model: DGM, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.0) -> Estimate:
@@ -92,26 +91,20 @@ def dreg(model: DGM, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.
     return Estimate(surrogate, bound(inference.log_w.detach()), inference)
 
 
+def _estimate(inference: Inference, bound: Bound, beta: float) -> Estimate:
+    """The bound is its own surrogate; it is computed again only where beta has changed it."""
+    surrogate = bound(inference.tempered(beta))
+    return Estimate(surrogate, surrogate.detach() if beta == 1 else bound(inference.log_w.detach()), inference)
+
+
 def _fixed_q(model: DGM, batch: Batch, noise: Levels) -> tuple[Inference, Levels]:
     """An Inference whose log q has the parameters of q held fixed, at copies of z; and z itself."""
     encoding = model.encode(batch)
     posterior = model.infer(encoding, noise)
     z = tuple(z_l.view_as(z_l) for z_l in posterior.z)
-    fixed = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    log_q = functional_call(_LogQ(model), {f"model.{name}": value for name, value in fixed.items()}, (encoding, z))
     joint = model.joint(batch, z)
+    log_q = model.log_q(encoding, z, fixed=True)
     return Inference(z, joint.log_p_x, joint.log_p_z, log_q, posterior.up, joint.down), posterior.z
-
-
-class _LogQ(torch.nn.Module):
-    """model.log_q as a module's forward, which functional_call needs; q(z_1|x) does not depend on z and is detached."""
-
-    def __init__(self, model: DGM) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, encoding: Encoding, z: Levels) -> Levels:
-        return self.model.log_q(Encoding(encoding.q.detach(), encoding.features), z)
 
 
 ESTIMATORS: dict[str, Estimator] = {"plain": plain, "stl": stl, "dreg": dreg}
@@ -125,24 +118,27 @@ def local_reconstruction(inference: Inference, weights: Sequence[Sequence[float]
     P_i is the output of layer i of P, after memory and composition; Q_i the pre-activation of the layer of Q that
     faces it, which is what Q's batch norm has before gamma and beta. Both are standardised over all rows without
     parameters, then averaged over the samples (at the first level Q has none). Gradients flow into both nets.
-    `weights` holds one lambda per layer and level, from the data upwards.
+    `weights` holds one lambda per layer and level, from the data upwards; with none the result is zero.
     """
     total = torch.zeros((), device=inference.log_p_x.device)
+    if not any(map(any, weights)):
+        return total
     for up, down, lambdas in zip(inference.up, inference.down, weights, strict=True):
         for q, p, weight in zip(up, down, lambdas, strict=True):
             if weight:
-                # The paper's text has a sum over units, its program the mean; lambda = 0.1 goes with the mean.
-                total = total + weight * F.mse_loss(_over_samples(p.output), _over_samples(q.pre))
+                # P's features come from the bound's own z; the authors drew another, of the same expectation. The
+                # paper's text has a sum over units, its program the mean; lambda = 0.1 goes with the mean.
+                total = total + weight * F.mse_loss(_compared(p.output), _compared(q.pre))
     return total
 
 
-def _over_samples(h: Float[Tensor, "*K B units"]) -> Float[Tensor, "B units"]:
+def _compared(h: Float[Tensor, "*K B units"]) -> Float[Tensor, "B units"]:
+    """Standardised over all rows, then averaged over the samples, if there are any."""
     h = standardise(h)
     return h.mean(0) if h.ndim == 3 else h
 
 
-def loss(estimate: Estimate, weights: Sequence[Sequence[float]] = ()) -> Float[Tensor, ""]:
-    """-bound, averaged over the batch, + the local reconstruction: minimised."""
+def loss(values: Float[Tensor, "B"], regulariser: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    """-mean over the batch + regulariser: minimised. `values` is a surrogate to differentiate, or a bound to report."""
     # The paper's text has a plus sign before the bound, a slip.
-    value = -estimate.surrogate.mean()
-    return value + local_reconstruction(estimate.inference, weights) if any(map(any, weights)) else value
+    return regulariser - values.mean()

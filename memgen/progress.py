@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from types import TracebackType
@@ -21,8 +22,19 @@ class Progress:
         if sys.stderr.isatty():
             from tqdm import tqdm
 
+            # A terminal that does not know its width says 0.
+            width = None if os.get_terminal_size(sys.stderr.fileno()).columns else 80
+            layout = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
             self.bar = tqdm(
-                total=total or None, desc=what, unit=unit, initial=initial, file=sys.stderr, dynamic_ncols=True
+                desc=what,
+                total=total or None,
+                initial=initial,
+                unit=unit,
+                unit_scale=unit == "byte",
+                file=sys.stderr,
+                ncols=width,
+                dynamic_ncols=width is None,
+                bar_format=layout if total else None,
             )
 
     def __enter__(self) -> Progress:

@@ -6,7 +6,6 @@ COMPOSITIONS, NORMS, LIKELIHOODS, BOUNDS, ESTIMATORS and DATASETS say which name
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -115,7 +114,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Every setting. `Recipe()` holds the defaults; all values are checked when one is made.
+    """Every setting. `Recipe()` holds the defaults. Types are checked when a recipe is read, limits when it is made.
 
     >>> recipe = Recipe.named("digits-mem-vae")
     >>> recipe.model.slots
@@ -192,9 +191,10 @@ class Recipe:
     def to_toml(self) -> str:
         return tomli_w.dumps(self.to_dict())
 
-    def override(self, settings: Iterable[str]) -> Recipe:
-        """The recipe with some settings changed, each given as "section.key=value" with the value as in TOML."""
+    def override(self, settings: str | Iterable[str]) -> Recipe:
+        """The recipe with some settings changed, given as one or several "section.key=value", values as in TOML."""
         table = self.to_dict()
+        settings = [settings] if isinstance(settings, str) else list(settings)
         for text in settings:
             key, equals, value = text.partition("=")
             section, _, name = key.strip().partition(".")
@@ -234,7 +234,7 @@ def _parse_value(text: str) -> Any:
     """A TOML value; a bare word is a string, because nobody quotes on a command line."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # not TOML, or too long or too deep for its parser
         return text
 
 
@@ -254,7 +254,7 @@ def _whole(value: Any) -> bool:
 
 
 def _number(value: Any) -> bool:
-    return (_whole(value) or isinstance(value, float)) and math.isfinite(value)
+    return (_whole(value) or isinstance(value, float)) and abs(value) <= sys.float_info.max
 
 
 def _levels(value: Any, item: Callable[[Any], bool]) -> tuple[tuple[Any, ...], ...] | None:
@@ -372,7 +372,10 @@ def build(recipe: Recipe, columns: int | None = None) -> DGM:
     likelihood = partial(LIKELIHOODS[name], **heads.get(name, {}))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(recipe.training.seed, Purpose.START_VALUES))
-        return assemble(settings, columns, likelihood)
+        try:
+            return assemble(settings, columns, likelihood)
+        except (RuntimeError, MemoryError) as error:  # torch reports a failed allocation as a RuntimeError
+            raise MemgenError(f"cannot build this model: {str(error).splitlines()[0]}") from None
 
 
 def assemble(settings: Model, columns: int, likelihood: Callable[[int, int], nn.Module]) -> DGM:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from PIL import Image
 from torch import Tensor
@@ -45,8 +45,13 @@ class Saved:
     """Of its tensors."""
 
 
-def save(model: DGM, path: str | Path, recipe: Recipe, *, epoch: int = 0, weights: str = "raw") -> None:
-    """Write a model with its recipe as one safetensors file.
+def kind_of_weights(recipe: Recipe) -> str:
+    """Which weights a training by this recipe results in."""
+    return "averaged" if recipe.training.ema else "raw"
+
+
+def save(model: DGM, path: str | Path, recipe: Recipe, *, epoch: int | None = None) -> None:
+    """Write a model with its recipe as one safetensors file; `epoch`: how far it was trained, if not to the end.
 
     >>> import tempfile
     >>> recipe = Recipe().override(["model.hidden=[8]", "model.latent=2"])
@@ -55,12 +60,13 @@ def save(model: DGM, path: str | Path, recipe: Recipe, *, epoch: int = 0, weight
     ...     load(Path(folder) / "model.safetensors").latent
     (2,)
     """
+    _check_fit(build(recipe, model.likelihood.columns), model.state_dict(), "the model")
     about = {
         "memgen": memgen.__version__,
         "recipe": recipe.to_toml(),
         "columns": str(model.likelihood.columns),
-        "epoch": str(epoch),
-        "weights": weights,
+        "epoch": str(recipe.training.epochs if epoch is None else epoch),
+        "weights": kind_of_weights(recipe),
     }
     save_tensors(Path(path), model.state_dict(), about)
 
@@ -79,27 +85,36 @@ def read_model(path: Path, device: str = "cpu") -> Saved:
     if not path.exists():
         raise MemgenError(f"there is no run at {path}")
     tensors, about = load_tensors(file)
-    if "recipe" not in about:
+    if not {"recipe", "columns", "epoch", "weights"} <= about.keys():
         raise MemgenError(f"{file} is not a memgen model: it has no recipe inside")
     recipe = Recipe.from_toml(about["recipe"], f"{file} (recipe inside)")
     if path.is_dir() and (changed := Run.open(path).recipe.differences(recipe)):
         raise MemgenError(f"{file} holds another model than {path / RECIPE} describes ({'; '.join(changed)})")
     model = build(recipe, int(about["columns"])).eval()
-    fill(model, tensors, file)
+    _check_fit(model, tensors, file)
+    model.load_state_dict(tensors)
     return Saved(model.to(device), recipe, int(about["epoch"]), about["weights"], about[CHECKSUM])
 
 
-def fill(model: DGM, tensors: dict[str, Tensor], file: Path) -> None:
-    """Put weights into a model, or say in one line which do not fit."""
+def _check_fit(model: DGM, tensors: dict[str, Tensor], what: object) -> None:
+    """Say in one line which tensors do not fit the model of a recipe."""
     own = model.state_dict()
     for name in sorted(own.keys() ^ tensors.keys()):
         state = "lacks" if name in own else "has an unknown"
-        raise MemgenError(f"{file} does not fit its recipe: it {state} tensor {name}")
+        raise MemgenError(f"{what} does not fit its recipe: it {state} tensor {name}")
     for name, value in own.items():
         if value.shape != tensors[name].shape:
             found, wanted = tuple(tensors[name].shape), tuple(value.shape)
-            raise MemgenError(f"{file} does not fit its recipe: {name} has shape {found}, not {wanted}")
-    model.load_state_dict(tensors)
+            raise MemgenError(f"{what} does not fit its recipe: {name} has shape {found}, not {wanted}")
+
+
+class Checkpoint(NamedTuple):
+    """Everything that a resumed training needs."""
+
+    tensors: dict[str, Tensor]
+    counts: dict[str, Any]
+    execution: dict[str, Any]
+    """How it was computed: device, threads, version of torch, path."""
 
 
 @dataclass(frozen=True)
@@ -125,13 +140,15 @@ class Run:
         """A folder that holds anything is not for a new run: nothing is overwritten."""
         if (folder / RECIPE).exists():
             raise MemgenError(f"{folder} already holds a run; go on with --resume, or choose another --out")
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        scraps = {RECIPE + ".tmp"}  # of a start that was killed
+        if folder.exists() and (not folder.is_dir() or {entry.name for entry in folder.iterdir()} - scraps):
             raise MemgenError(f"{folder} exists and is not an empty folder; choose another --out")
 
     @staticmethod
     def open(folder: Path) -> Run:
         if not folder.is_dir():
-            raise MemgenError(f"there is no run at {folder}")
+            what = "is a file, not a run folder" if folder.is_file() else "does not exist"
+            raise MemgenError(f"there is no run at {folder}: it {what}")
         if not (folder / RECIPE).is_file():
             raise MemgenError(f"{folder} is not a run: it has no {RECIPE}")
         return Run(folder, Recipe.read(str(folder / RECIPE)))
@@ -139,7 +156,11 @@ class Run:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep a second training away from this folder; the lock goes with the process, however it ends."""
-        with (self.folder / ".lock").open("w") as file:
+        try:
+            file = (self.folder / ".lock").open("w")
+        except OSError as error:
+            raise MemgenError(f"cannot write into {self.folder}: {error.strerror}") from None
+        with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -148,50 +169,63 @@ class Run:
 
     def save_weights(self, state: State) -> None:
         """The result so far; its batch-norm statistics must have been collected."""
-        kind = "raw" if state.averaged is None else "averaged"
-        save(state.result, self.folder / WEIGHTS, self.recipe, epoch=state.epoch, weights=kind)
+        save(state.result, self.folder / WEIGHTS, self.recipe, epoch=state.epoch)
 
     def save_checkpoint(self, state: State, execution: dict[str, Any]) -> None:
         counts = {"epoch": state.epoch, "step": state.step, "seconds": state.seconds}
         about = {"memgen": memgen.__version__, "counts": json.dumps(counts), "execution": json.dumps(execution)}
         save_tensors(self.folder / CHECKPOINT, state.tensors(), about)
 
-    def execution(self) -> dict[str, Any] | None:
-        """How the checkpoint was computed; None without one."""
-        if not (self.folder / CHECKPOINT).exists():
-            return None
-        found: dict[str, Any] = json.loads(load_tensors(self.folder / CHECKPOINT)[1]["execution"])
-        return found
-
-    def restore(self, state: State) -> None:
-        """Bring a fresh state to the checkpoint, and cut metrics.jsonl back to it."""
+    def checkpoint(self) -> Checkpoint | None:
+        """The last checkpoint; None in a run that has just begun."""
         if (self.folder / CHECKPOINT).exists():
             tensors, about = load_tensors(self.folder / CHECKPOINT)
+            return Checkpoint(tensors, json.loads(about["counts"]), json.loads(about["execution"]))
+        if (self.folder / WEIGHTS).exists() or self.metrics():
+            raise MemgenError(f"{self.folder} has lost its {CHECKPOINT} and cannot be resumed; its weights can be used")
+        return None
+
+    def restore(self, state: State, checkpoint: Checkpoint | None) -> None:
+        """Bring a fresh state to the checkpoint, and cut metrics.jsonl back to it."""
+        if checkpoint is not None:
             try:
-                state.restore(tensors)
-            except (RuntimeError, KeyError) as error:
+                state.restore(checkpoint.tensors)
+            except (RuntimeError, KeyError, AttributeError) as error:
                 reason = str(error).splitlines()[0]
                 raise MemgenError(f"{self.folder / CHECKPOINT} does not fit the recipe: {reason}") from None
-            counts = json.loads(about["counts"])
+            counts = checkpoint.counts
             state.epoch, state.step, state.seconds = counts["epoch"], counts["step"], counts["seconds"]
         kept = [line for line in self.metrics() if line["epoch"] <= state.epoch]
+        if len(kept) != state.epoch:
+            raise MemgenError(f"{self.folder / METRICS} lacks epochs that {CHECKPOINT} counts; it has been altered")
         write_atomically(self.folder / METRICS, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
     def log(self, epoch: Epoch) -> None:
         line = {key: value for key, value in epoch._asdict().items() if value is not None}
-        with (self.folder / METRICS).open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        try:
+            with (self.folder / METRICS).open("a") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise MemgenError(
+                f"cannot write {self.folder / METRICS}: {error.strerror}; the checkpoint is whole"
+            ) from None
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl; a line cut short by a kill does not count."""
+        """The lines of metrics.jsonl; what follows a line cut short by a kill does not count."""
         path = self.folder / METRICS
-        lines = path.read_text("utf-8").splitlines() if path.exists() else []
-        complete = []
+        try:
+            lines = path.read_text("utf-8").splitlines() if path.exists() else []
+        except (OSError, UnicodeDecodeError):
+            raise MemgenError(f"cannot read {path}: it is not a readable text file") from None
+        complete: list[dict[str, Any]] = []
         for line in lines:
             try:
-                complete.append(json.loads(line))
+                found = json.loads(line)
             except json.JSONDecodeError:
                 break
+            if not isinstance(found, dict) or "epoch" not in found:
+                break
+            complete.append(found)
         return complete
 
     def scores(self, split: str, samples: int, seed: int, sha256: str) -> Scores:
@@ -224,7 +258,10 @@ class Scores:
         return result, float(about["seconds"])
 
     def write(self, result: Likelihood, seconds: float) -> None:
-        self.file.parent.mkdir(exist_ok=True)
+        try:
+            self.file.parent.mkdir(exist_ok=True)
+        except OSError as error:
+            raise MemgenError(f"cannot make the folder {self.file.parent}: {error.strerror}") from None
         tensors = {"log_p": result.log_p, "elbo": result.elbo, "effective": result.effective}
         tensors |= {f"bound.{K}": values for K, values in result.bounds.items()}
         about = {"weights": self.weights, "memgen": memgen.__version__, "seconds": repr(seconds)}

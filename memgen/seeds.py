@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from memgen.errors import MemgenError
+
 BLOCK = 250
 """Samples per block of an example's noise. Fixed: it is part of what a seed means."""
 
@@ -42,6 +44,8 @@ def binarise(x: Float[Tensor, "rows columns"], seed: int = BINARISATION_SEED) ->
     >>> binarise(torch.tensor([[0.0, 0.5, 1.0]]))
     tensor([[0., 0., 1.]])
     """
+    if not bool(((x >= 0) & (x <= 1)).all()):
+        raise MemgenError(f"only values in [0, 1] can be binarised, these go from {x.min():g} to {x.max():g}")
     # RandomState, because its stream is frozen for good: published hashes of binarised test sets rest on it.
     uniform = np.random.RandomState(seed).random_sample(tuple(x.shape))
     return torch.from_numpy((uniform < x.double().cpu().numpy()).astype(np.float32)).to(x.device)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shlex
 import signal
+import sys
 import time
+import warnings
 from contextlib import closing
 from types import FrameType, TracebackType
 from typing import Any
@@ -13,8 +15,8 @@ import torch
 
 from memgen.data import Dataset
 from memgen.errors import MemgenError
+from memgen.model import DGM
 from memgen.progress import Progress
-from memgen.recipe import build
 from memgen.run import CHECKPOINT, WEIGHTS, Run
 from memgen.train import (
     Epoch,
@@ -40,32 +42,18 @@ class Session:
     Ctrl-C stops at once, with what the last checkpoint holds.
     """
 
-    def __init__(self, run: Run, data: Dataset, device: torch.device, checkpoint_every: int) -> None:
+    def __init__(self, run: Run, model: DGM, data: Dataset, device: str, checkpoint_every: int) -> None:
         self.run, self.checkpoint_every = run, checkpoint_every
-        self.execution = self._execution(device)
-        model = build(run.recipe, data.train.shape[1]).to(self.execution["device"])
+        checkpoint = run.checkpoint()
+        self.execution = choose_execution(device, None if checkpoint is None else checkpoint.execution)
+        model = model.to(self.execution["device"])
         self.data = as_read_by(model, data)
         self.state = begin(model, run.recipe)
-        run.restore(self.state)
+        run.restore(self.state, checkpoint)
         self.stop = False
         self.note = ""
         self.saved_at = time.monotonic()
         self.handlers: dict[int, Any] = {}
-
-    def _execution(self, device: torch.device) -> dict[str, Any]:
-        """What else the bits of a result depend on: decided when a run starts, kept when it is resumed."""
-        kept = self.run.execution()
-        if kept is None:
-            return {
-                "device": str(device),
-                "threads": torch.get_num_threads(),
-                "torch": torch.__version__,
-                "path": "eager",
-            }
-        if torch.device(kept["device"]).type == "cuda" and not torch.cuda.is_available():
-            raise MemgenError(f"{self.run.folder} was trained on {kept['device']}, which is not here")
-        torch.set_num_threads(kept["threads"])
-        return kept
 
     def __enter__(self) -> Session:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -81,6 +69,7 @@ class Session:
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.stop:
             raise KeyboardInterrupt("stopped at once; the last checkpoint is whole: " + self._go_on())
+        print("\nstopping: the state is being saved", file=sys.stderr)
         self.stop = True
 
     def _go_on(self) -> str:
@@ -110,7 +99,7 @@ class Session:
                     for epoch in stream:
                         self._finish(epoch, writer)
             except NonFiniteError as error:
-                kept = "the last good checkpoint is kept in " + str(run.folder)
+                kept = f"the last good checkpoint is kept in {run.folder}; other settings need another --out"
                 raise NonFiniteError(f"{error}; {kept}") from None
         return run.metrics()
 
@@ -120,7 +109,7 @@ class Session:
         self.run.log(epoch)
         if writer is not None:
             writer.add(epoch)
-        self.note = f", bound {epoch.bound:.2f}"
+        self.note = f" ({epoch.epoch}: {epoch.bound:.2f})"
         last = epoch.epoch == self.run.recipe.training.epochs
         if epoch.train_bound is not None or last:
             self.run.save_weights(self.state)
@@ -140,8 +129,37 @@ class Session:
         rows = self.data.rows(recipe.data.train_on)
         collect_statistics(state.result, rows, stochastic=self.data.stochastic, seed=recipe.training.seed)
         self.run.save_weights(state)
-        where = f"epoch {state.epoch + 1}, step {state.step}"
-        raise Stopped(f"stopped in {where} of {recipe.training.epochs} epochs and saved; {self._go_on()}")
+        done = f"{state.epoch} of {recipe.training.epochs} epochs and {state.step} steps"
+        raise Stopped(f"stopped after {done}, and saved; {self._go_on()}")
+
+
+def choose_device(name: str) -> str:
+    """A device that works; "auto" is a GPU if there is one."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=name).item()
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise MemgenError(f"--device {name}: there is no such device here; use cpu, or auto") from None
+    return name
+
+
+def choose_execution(device: str, kept: dict[str, Any] | None) -> dict[str, Any]:
+    """What else the bits of a result depend on: decided when a run starts, kept when it is resumed."""
+    if kept is None:
+        threads, version = torch.get_num_threads(), torch.__version__
+        return {"device": choose_device(device), "threads": threads, "torch": str(version), "path": "eager"}
+    if device not in ("auto", kept["device"]):
+        raise MemgenError(f"this run was started on {kept['device']} and stays there; leave out --device {device}")
+    choose_device(kept["device"])
+    torch.set_num_threads(kept["threads"])
+    if kept["torch"] != torch.__version__:
+        warnings.warn(
+            f"this run was started with torch {kept['torch']}, this is {torch.__version__}: its end may differ in the "
+            "last bits from that of an uninterrupted run",
+            stacklevel=2,
+        )
+    return kept
 
 
 class _Writer:

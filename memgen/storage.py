@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 from pathlib import Path
 
@@ -37,9 +38,10 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise MemgenError(f"cannot write {path}: {error.strerror}; what was there before is still whole") from None
 
 
-def checksum(tensors: dict[str, Tensor]) -> str:
-    """sha256 over names, types, shapes and bytes."""
+def checksum(tensors: dict[str, Tensor], metadata: dict[str, str]) -> str:
+    """sha256 over names, types, shapes and bytes, and over the metadata."""
     digest = hashlib.sha256()
+    digest.update(json.dumps({key: metadata[key] for key in sorted(metadata) if key != CHECKSUM}).encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
@@ -47,22 +49,24 @@ def checksum(tensors: dict[str, Tensor]) -> str:
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
-    """A safetensors file with metadata and a checksum, written atomically."""
+    """A safetensors file with metadata and a checksum over both, written atomically."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    content = safetensors.torch.save(plain, {**metadata, CHECKSUM: checksum(plain)})
+    content = safetensors.torch.save(plain, {**metadata, CHECKSUM: checksum(plain, metadata)})
     write_atomically(path, content)
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and metadata; a file that is missing, truncated or altered is an error that says so."""
-    if not path.is_file():
-        raise MemgenError(f"there is no file {path}")
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise MemgenError(f"cannot read {path}: {error.strerror}") from None
     try:
         with safe_open(path, framework="pt") as file:
             metadata = dict(file.metadata() or {})
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
-        raise MemgenError(f"{path} is truncated or corrupt: {str(error).splitlines()[0]}") from None
-    if metadata.get(CHECKSUM) != checksum(tensors):
+        raise MemgenError(f"{path} is corrupt, or no model file: {str(error).splitlines()[0]}") from None
+    if metadata.get(CHECKSUM) != checksum(tensors, metadata):
         raise MemgenError(f"{path} is corrupt: its content does not match its checksum")
     return tensors, metadata

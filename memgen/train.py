@@ -12,16 +12,16 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.utils import clip_grad_norm_, clip_grad_value_
+from torch.nn.utils import get_total_norm
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from memgen.data.dataset import Dataset
 from memgen.errors import MemgenError
-from memgen.layers import collect_statistics as collect
-from memgen.likelihoods import Bernoulli, check_values
+from memgen.layers import forget_statistics, write_statistics
+from memgen.likelihoods import check_values
 from memgen.model import DGM, Batch
-from memgen.objective import BOUNDS, ESTIMATORS, loss
-from memgen.recipe import Recipe, Training, levels_of
+from memgen.objective import BOUNDS, ESTIMATORS, local_reconstruction, loss
+from memgen.recipe import Recipe, Training
 from memgen.seeds import Purpose, generator
 from memgen.tasks.density import Likelihood, log_likelihood
 
@@ -41,7 +41,7 @@ class Epoch(NamedTuple):
     epoch: int
     """Counted from 1."""
     loss: float
-    """Mean over the epoch's steps, with the local reconstruction."""
+    """-bound + local reconstruction, mean over the epoch's steps."""
     bound: float
     """Mean over the epoch's steps, in nats: the weights change on the way, the binarisation is new each time."""
     rate: float
@@ -157,6 +157,7 @@ def fit(
     while state.epoch < recipe.training.epochs:
         clock = time.perf_counter() - state.seconds
         model.train()
+        forget_statistics(model)
         if state.step == 0:
             state.order = torch.randperm(len(rows), generator=state.generator, device=rows.device)
             state.log = torch.zeros(len(sizes), 3, device=rows.device)
@@ -187,20 +188,25 @@ def warn_of_bias(recipe: Recipe) -> None:
 
 def as_read_by(model: DGM, data: Dataset) -> Dataset:
     """The data as the model reads them: grey levels stand for probabilities under a Bernoulli likelihood only."""
-    return replace(data, stochastic=data.stochastic and isinstance(model.likelihood, Bernoulli))
+    return replace(data, stochastic=data.stochastic and model.likelihood.binary)
 
 
 def training_rows(model: DGM, data: Dataset, recipe: Recipe) -> Float[Tensor, "N D"]:
-    """The rows to train on, checked, on the model's device."""
+    """The rows to train on, checked, on the model's device; validation rows are checked too, before hours of work."""
     rows = data.rows(recipe.data.train_on)
-    if data.stochastic and bool(((rows < 0) | (rows > 1)).any()):
-        raise MemgenError(
-            f"the training data is to be binarised, so its values must lie in [0, 1]; they go from {rows.min():g} to "
-            f"{rows.max():g}"
-        )
+    check_rows(model, rows, data.stochastic, "the training data")
+    if data.valid is not None and recipe.data.train_on == "train":
+        check_rows(model, data.valid, data.stochastic, "the validation data")
+    return rows.to(next(model.parameters()))
+
+
+def check_rows(model: DGM, rows: Float[Tensor, "N D"], stochastic: bool, what: str) -> None:
+    """Refuse rows that the model cannot score as they are, or with `stochastic` once they are binarised."""
+    if stochastic and bool(((rows < 0) | (rows > 1)).any()):
+        low, high = float(rows.min()), float(rows.max())
+        raise MemgenError(f"{what} is to be binarised, so it must lie in [0, 1]; it goes from {low:g} to {high:g}")
     # Rounding stands for any outcome of the binarisation; it keeps a NaN, which is then reported with its place.
-    check_values(model.likelihood, rows.round() if data.stochastic else rows, "the training data")
-    return rows.to(next(model.parameters()).device)
+    check_values(model.likelihood, rows.round() if stochastic else rows, what)
 
 
 def train_step(state: State, batch: Batch, recipe: Recipe, steps: int) -> Float[Tensor, "3"]:
@@ -210,19 +216,32 @@ def train_step(state: State, batch: Batch, recipe: Recipe, steps: int) -> Float[
     beta = min(1.0, t / (steps * objective.kl_warmup_epochs)) if objective.kl_warmup_epochs else 1.0
     noise = model.noise(objective.samples, len(batch.x), state.generator)
     estimate = ESTIMATORS[objective.estimator](model, batch, noise, BOUNDS[objective.bound], beta)
-    value = loss(estimate, levels_of(objective.local_reconstruction, recipe.model.hidden, 0.0))
+    regulariser = local_reconstruction(estimate.inference, objective.local_reconstruction)
 
     state.optimizer.zero_grad()
-    value.backward()
-    norm = clip_grad_norm_(model.parameters(), settings.clip_norm or math.inf)
-    if settings.clip_value:
-        clip_grad_value_(model.parameters(), settings.clip_value)
+    loss(estimate.surrogate, regulariser).backward()
+    norm = clip_gradients(model, settings)
     for group in state.optimizer.param_groups:
         group["lr"], group["eps"] = learning_rate(settings, t, steps), adam_epsilon(settings, t)
     state.optimizer.step()
     if state.averaged is not None:
         state.averaged.update_parameters(model)
-    return torch.stack([value.detach(), estimate.bound.mean(), norm.detach()])
+    return torch.stack([loss(estimate.bound, regulariser.detach()), estimate.bound.mean(), norm])
+
+
+def clip_gradients(model: DGM, settings: Training) -> Float[Tensor, ""]:
+    """Scale all gradients to a global norm, then cut every entry; returns the norm before. torch's two functions do the
+    same in one pass over the gradients more.
+    """
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    norm = get_total_norm(gradients)
+    scale = (settings.clip_norm / (norm + 1e-6)).clamp(max=1.0)
+    for gradient in gradients:
+        if settings.clip_norm:
+            gradient.mul_(scale)
+        if settings.clip_value:
+            gradient.clamp_(-settings.clip_value, settings.clip_value)
+    return norm
 
 
 def learning_rate(settings: Training, t: int, steps: int) -> float:
@@ -270,11 +289,12 @@ def batch_sizes(rows: int, settings: Training) -> list[int]:
             )
         return [settings.batch_size] * (rows // settings.batch_size)
     steps = math.ceil(rows / settings.batch_size)
-    return [len(part) for part in torch.arange(rows).tensor_split(steps)]
+    size, more = divmod(rows, steps)
+    return [size + 1] * more + [size] * (steps - more)
 
 
 def check_finite(state: State) -> None:
-    """Stop at the first step of this epoch whose loss or gradient was not finite."""
+    """Stop at the first step of this epoch whose loss or gradient was not finite, or if a weight has become so."""
     bad = ~state.log[: state.step].isfinite()
     if bool(bad.any()):
         step = int(bad.any(1).nonzero()[0, 0])
@@ -282,6 +302,11 @@ def check_finite(state: State) -> None:
         raise NonFiniteError(
             f"the {what} was not finite in epoch {state.epoch + 1}, step {step + 1} of {len(state.log)}; "
             "try a smaller training.rate or training.clip_norm"
+        )
+    if not all(bool(parameter.isfinite().all()) for parameter in state.model.parameters()):
+        raise NonFiniteError(
+            f"a weight was not finite after epoch {state.epoch + 1}, step {state.step} of {len(state.log)}; "
+            "try a smaller training.rate"
         )
 
 
@@ -296,15 +321,15 @@ def finish_epoch(state: State, data: Dataset, rows: Float[Tensor, "N D"], recipe
     due = settings.evaluate_every > 0 and (last or state.epoch % settings.evaluate_every == 0)
     train_bound = valid_bound = None
     if due or last:
-        collect_statistics(state.result, rows, stochastic=data.stochastic, seed=settings.seed)
+        _collect(state.result, rows, data.stochastic, settings.seed)
     if due:
-        train_bound = _bound(state.result, data, "train", settings).mean
+        train_bound = _score(state.result, data, "train", settings).mean
         if recipe.data.train_on == "train" and data.valid is not None:
-            valid_bound = _bound(state.result, data, "valid", settings).mean
+            valid_bound = _score(state.result, data, "valid", settings).mean
     return Epoch(state.epoch, loss_mean, bound_mean, rate, state.seconds, train_bound, valid_bound)
 
 
-def _bound(model: DGM, data: Dataset, split: str, settings: Training) -> Likelihood:
+def _score(model: DGM, data: Dataset, split: str, settings: Training) -> Likelihood:
     x = data.fixed(split, settings.evaluate_rows)
     return log_likelihood(model, x, settings.evaluate_samples, seed=settings.seed, batch_size=64)
 
@@ -313,6 +338,11 @@ def collect_statistics(model: DGM, x: Float[Tensor, "N D"], *, stochastic: bool 
     """Write exact batch-norm statistics of the rows x into the model: one seeded binarisation (with `stochastic`) and
     one seeded z ~ q(z|x) per row. They are saved with the weights, so evaluation never needs the training data.
     """
+    check_rows(model, x, stochastic, "the data")
+    _collect(model, x, stochastic, seed)
+
+
+def _collect(model: DGM, x: Float[Tensor, "N D"], stochastic: bool, seed: int) -> None:
     device = next(model.parameters()).device
 
     def chunks() -> Iterator[tuple[object, ...]]:
@@ -323,4 +353,4 @@ def collect_statistics(model: DGM, x: Float[Tensor, "N D"], *, stochastic: bool 
                 rows = (torch.rand(rows.shape, generator=own).to(device) < rows).to(rows)
             yield Batch(rows), tuple(level.to(device) for level in model.noise(1, len(rows), own))
 
-    collect(model, chunks)
+    write_statistics(model, chunks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,10 @@ from PIL import Image
 
 import memgen
 from memgen.cli import main, parser
+from memgen.run import Run
+from memgen.session import choose_execution
 from memgen.storage import load_tensors, save_tensors
+from memgen.train import Epoch
 
 QUICK = ["--set", "training.epochs=3", "--set", "training.evaluate_every=2", "--set", "training.evaluate_rows=50"]
 
@@ -97,8 +101,11 @@ def test_evaluate_prints_its_promised_keys_and_agrees_with_the_library(
 def test_evaluate_goes_on_from_what_it_has_kept(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     few = told(capsys, ["evaluate", str(run), "--samples", "60", "--limit", "50"])
     assert few["examples"] == 50
-    everything = told(capsys, ["evaluate", str(run), "--samples", "60"])
-    assert "50 examples were scored before" in capsys.readouterr().err or everything["examples"] == 300
+    assert main(["evaluate", str(run), "--samples", "60", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert "50 examples were scored before" in captured.err
+    everything = json.loads(captured.out)
+    assert everything["examples"] == 300
     fresh = told(capsys, ["evaluate", str(run), "--samples", "60", "--fresh"])
     assert everything["log_likelihood"] == pytest.approx(fresh["log_likelihood"], abs=1e-4)
     again = told(capsys, ["evaluate", str(run), "--samples", "60", "--limit", "50"])
@@ -108,8 +115,6 @@ def test_evaluate_goes_on_from_what_it_has_kept(run: Path, capsys: pytest.Captur
 def test_kept_results_of_other_weights_do_not_count(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import shutil
-
     copy = tmp_path / "copy"
     shutil.copytree(run, copy)
     before = told(capsys, ["evaluate", str(copy), "--samples", "40"])
@@ -241,7 +246,7 @@ def test_wrong_numbers_are_refused(run: Path, capsys: pytest.CaptureFixture[str]
     refused(capsys, ["evaluate", str(run), "--limit", "-3"], "at least 1")
     refused(capsys, ["sample", str(run), "-n", "0"], "at least 1")
     refused(capsys, ["evaluate", str(run), "--split", "tset"], "did you mean 'test'")
-    refused(capsys, ["evaluate", str(run), "--split", "train+valid"], "one split at a time")
+    refused(capsys, ["evaluate", str(run), "--split", "train+valid"], "Choices: train, valid, test")
     refused(capsys, ["sample", str(run), "-o", "picture.jpg"], ".png")
     refused(capsys, ["sample", str(run), "-o", "no/such/folder/s.png"], "no folder")
 
@@ -266,7 +271,9 @@ def test_resume_with_a_changed_setting_is_refused(run: Path, capsys: pytest.Capt
 
 def test_a_missing_or_half_written_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("evaluate", "sample"):
-        refused(capsys, [command, str(tmp_path / "nowhere")], "there is no run at")
+        refused(
+            capsys, [command, str(tmp_path / "nowhere")], "no run at" if command == "evaluate" else "there is no run"
+        )
     refused(capsys, ["evaluate", str(tmp_path)], "is not a run")
     refused(capsys, ["sample", str(tmp_path)], "is not a run")
     refused(capsys, ["train", "--resume", "--out", str(tmp_path / "nowhere")], "there is no run at")
@@ -278,8 +285,6 @@ def test_a_missing_or_half_written_run_is_refused(tmp_path: Path, capsys: pytest
 def test_weights_that_are_damaged_are_refused(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
 ) -> None:
-    import shutil
-
     copy = tmp_path / "copy"
     shutil.copytree(run, copy)
     file = copy / "weights.safetensors"
@@ -310,9 +315,164 @@ def test_weights_that_are_damaged_are_refused(
         refused(capsys, [command, str(copy)], str(file), word)
 
 
-def test_a_damaged_checkpoint_is_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import shutil
+def copied(run: Path, tmp_path: Path) -> Path:
+    shutil.copytree(run, tmp_path / "copy")
+    return tmp_path / "copy"
 
+
+def test_altered_metadata_is_noticed(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = copied(run, tmp_path) / "weights.safetensors"
+    content = file.read_bytes()
+    assert b'"epoch":"3"' in content
+    file.write_bytes(content.replace(b'"epoch":"3"', b'"epoch":"9"'))
+    refused(capsys, ["evaluate", str(file.parent)], "checksum")
+
+
+def test_a_lost_checkpoint_does_not_start_a_run_anew(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = copied(run, tmp_path)
+    (copy / "checkpoint.safetensors").unlink()
+    weights = (copy / "weights.safetensors").read_bytes()
+    refused(capsys, ["train", "--resume", "--out", str(copy)], "lost its checkpoint.safetensors")
+    assert (copy / "weights.safetensors").read_bytes() == weights
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"3\n", b"", None])
+def test_altered_metrics_are_refused(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None
+) -> None:
+    copy = copied(run, tmp_path)
+    metrics = copy / "metrics.jsonl"
+    metrics.unlink()
+    if content is None:
+        metrics.mkdir()
+    else:
+        metrics.write_bytes(content)
+    refused(capsys, ["train", "--resume", "--out", str(copy)], "metrics.jsonl")
+
+
+def test_metrics_on_a_full_disk_are_one_line(run: Path, tmp_path: Path) -> None:
+    copy = copied(run, tmp_path)
+    (copy / "metrics.jsonl").unlink()
+    (copy / "metrics.jsonl").symlink_to("/dev/full")
+    with pytest.raises(memgen.MemgenError, match="No space left on device"):
+        Run.open(copy).log(Epoch(1, 1.0, -1.0, 0.1, 1.0))
+
+
+def test_a_start_that_was_killed_leaves_no_obstacle(tmp_path: Path) -> None:
+    folder = tmp_path / "r"
+    folder.mkdir()
+    (folder / "recipe.toml.tmp").write_text("[mod")
+    assert main(["train", "digits-vae", "--out", str(folder), *QUICK, "--resume"]) == 0
+
+
+def test_a_resumed_run_stays_on_its_device_and_notes_another_torch(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = {"device": "cpu", "threads": torch.get_num_threads(), "torch": "1.0", "path": "eager"}
+    with pytest.warns(UserWarning, match=r"started with torch 1\.0"):
+        assert choose_execution("auto", kept) == kept
+    with pytest.raises(memgen.MemgenError, match="stays there"):
+        choose_execution("cuda", kept)
+    refused(capsys, ["train", "digits-vae", "--out", str(tmp_path / "r"), "--device", "meta"], "no such device")
+
+
+def test_a_grid_of_a_model_that_has_no_images_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = memgen.Recipe.named("digits-vae").override(["model.norm=none"])
+    memgen.save(memgen.build(recipe, 6), tmp_path / "m.safetensors", recipe)
+    refused(capsys, ["sample", str(tmp_path / "m.safetensors"), "-o", str(tmp_path / "s.png")], "6 columns", "--npy")
+    assert main(["sample", str(tmp_path / "m.safetensors"), "-n", "5", "--npy", str(tmp_path / "s.npy")]) == 0
+    assert np.load(tmp_path / "s.npy").shape == (5, 6)
+
+
+def test_evaluate_wants_a_run_folder(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    refused(capsys, ["evaluate", str(run / "weights.safetensors")], "is a file, not a run folder")
+
+
+def test_results_that_cannot_be_kept_are_still_printed(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = copied(run, tmp_path)
+    shutil.rmtree(copy / "likelihood", ignore_errors=True)
+    (copy / "likelihood").write_text("in the way")
+    assert main(["evaluate", str(copy), "--samples", "5", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert "not kept" in captured.err
+    assert json.loads(captured.out)["examples"] == 300
+
+
+def test_weights_that_are_not_finite_give_no_number(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = copied(run, tmp_path)
+    tensors, about = load_tensors(copy / "weights.safetensors")
+    tensors["p.0.head.logits.bias"][3] = torch.inf
+    save_tensors(copy / "weights.safetensors", tensors, about)
+    refused_last(capsys, ["evaluate", str(copy), "--samples", "5", "--json"], "not finite for 300 of 300 examples")
+
+
+def refused_last(capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
+    """Exit code 2, nothing on stdout, the words in the last line of stderr (there is progress before it)."""
+    capsys.readouterr()
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert words in captured.err.splitlines()[-1]
+
+
+def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    too_large = ["--set", "training.batch_size=99999", "--set", "training.drop_incomplete=true"]
+    refused(capsys, ["train", "digits-vae", "--out", str(tmp_path / "r"), *too_large], "do not fill a batch")
+    refused(
+        capsys,
+        ["train", "digits-vae", "--out", str(tmp_path / "r"), "--set", "model.hidden=[99999999999, 5]"],
+        "cannot",
+    )
+    assert not (tmp_path / "r").exists()
+
+
+def test_what_a_newcomer_gets_wrong_in_python(run: Path, tmp_path: Path) -> None:
+    model, x = memgen.load(run), memgen.dataset("digits").fixed("test")[:6]
+    reference = memgen.log_likelihood(model, x, 20).log_p
+    for same in (x.double(), x.int(), x.numpy()):
+        assert memgen.log_likelihood(model, same, 20).log_p.equal(reference)
+    recipe = memgen.Recipe.named("digits-vae").override("training.epochs=1")
+    assert recipe.training.epochs == 1
+    with pytest.raises(memgen.MemgenError, match="does not fit its recipe"):
+        memgen.save(model, tmp_path / "m.safetensors", recipe)
+    whole = memgen.Dataset("ints", torch.randint(0, 2, (30, 64)))
+    assert len(list(memgen.fit(memgen.build(recipe), whole, recipe))) == 1
+    assert "tensor" not in repr(whole)
+
+
+def test_a_mistyped_data_folder_is_not_ignored(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MEMGEN_DATA", "/no/such/folder")
+    refused(capsys, ["data", "list"], "MEMGEN_DATA names /no/such/folder")
+
+
+def test_small_things_people_see(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    refused(capsys, ["--json", "recipes"], "--json comes after the command")
+    assert main(["evaluate", str(run), "--samples", "1", "--limit", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "nan" not in out
+    assert "1 example of digits" in out
+    assert "fewer than 10 samples carry the estimate" in out
+    assert main(["show", str(run / "weights.safetensors")]) == 0
+    assert "141,749" in capsys.readouterr().out
+    assert main(["train", "--resume", "--out", str(run)]) == 0
+    assert "is finished" in capsys.readouterr().out
+
+
+def test_very_long_names_and_unreadable_places_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    refused(capsys, ["train", "digits-vae", "--out", str(tmp_path / ("x" * 5000))], "File name too long")
+    refused(capsys, ["train", "x" * 5000, "--out", str(tmp_path / "r")], "too long")
+    refused(capsys, ["show", "x" * 5000], "too long")
+
+
+def test_a_damaged_checkpoint_is_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(run, copy)
     file = copy / "checkpoint.safetensors"

@@ -114,6 +114,23 @@ def test_answer_depends_neither_on_chunks_nor_on_batches_nor_on_the_limit() -> N
     torch.testing.assert_close(tail.log_p, reference.log_p[10:], atol=1e-4, rtol=0)
 
 
+def test_answer_does_not_depend_on_batches_where_log_w_is_steep() -> None:
+    """560 columns with a small sigma: in float32 the last bits of an encoding would show in the fourth decimal."""
+    recipe = Recipe().override(
+        ["model.hidden=[200]", "model.latent=10", "model.likelihood=gaussian", "model.norm=none"]
+    )
+    model = build(recipe, 560).eval()
+    with torch.no_grad():
+        model.p[0].head.log_variance.bias.fill_(-7.0)
+    x = torch.rand(24, 560, generator=torch.Generator().manual_seed(0))
+    reference = log_likelihood(model, x, 50, batch_size=8)
+    scale = reference.log_p.abs().max()
+    assert scale > 1e4
+    for batch_size in (1, 3, 24):
+        other = log_likelihood(model, x, 50, batch_size=batch_size)
+        assert (other.log_p - reference.log_p).abs().max() < 1e-7 * scale
+
+
 def fields(result: Likelihood) -> list[Tensor]:
     return [result.log_p, result.elbo, result.effective, *result.bounds.values()]
 

@@ -8,13 +8,12 @@ from torch import nn
 
 from memgen.data import dataset
 from memgen.errors import MemgenError
-from memgen.layers import EPS, BatchNorm, collect_statistics, has_statistics, standardise
+from memgen.layers import EPS, BatchNorm, has_statistics, standardise, write_statistics
 from memgen.model import Batch
 from memgen.recipe import Recipe, build
 from memgen.seeds import Purpose, generator
 from memgen.tasks.density import log_likelihood
-from memgen.train import collect_statistics as collect_over
-from memgen.train import fit
+from memgen.train import collect_statistics, fit
 
 
 def test_training_normalises_with_all_rows_of_all_samples() -> None:
@@ -32,9 +31,8 @@ def test_collected_statistics_equal_those_of_one_full_batch_pass(levels: int) ->
     recipe = Recipe().override([f"model.hidden={sizes}", f"model.latent={[3, 2][:levels]}"])
     model = build(recipe, columns=10)
     x, noise = torch.rand(37, 10), model.noise(1, 37, torch.Generator().manual_seed(1))
-    collect_statistics(
-        model, lambda: [(Batch(x[i : i + 8]), tuple(eps[:, i : i + 8] for eps in noise)) for i in range(0, 37, 8)]
-    )
+    parts = [(Batch(x[i : i + 8]), tuple(eps[:, i : i + 8] for eps in noise)) for i in range(0, 37, 8)]
+    write_statistics(model, lambda: parts)
 
     seen: dict[nn.Module, torch.Tensor] = {}
     norms = [module for module in model.modules() if isinstance(module, BatchNorm)]
@@ -62,7 +60,7 @@ def test_averaged_mini_batch_moments_are_another_thing() -> None:
     for part in parts:
         model(*part)
     handle.remove()
-    collect_statistics(model, lambda: parts)
+    write_statistics(model, lambda: parts)
     assert (torch.stack(means).mean(0) - deep.mean).abs().max() > 1e-3
 
 
@@ -71,15 +69,15 @@ def test_statistics_do_not_depend_on_the_mode_and_training_does_not_touch_them()
     model = build(recipe, columns=10)
     assert not has_statistics(model)
     x = torch.rand(50, 10)
-    collect_over(model, x, stochastic=True)
+    collect_statistics(model, x, stochastic=True)
     assert has_statistics(model)
     assert model.training
     before = [buffer.clone() for buffer in model.buffers()]
     model(Batch(x), model.noise(1, 50, generator(0, Purpose.TRAINING)))
     assert all(a.equal(b) for a, b in zip(before, model.buffers(), strict=True))
-    collect_over(model.eval(), x, stochastic=True)
+    collect_statistics(model.eval(), x, stochastic=True)
     assert all(a.equal(b) for a, b in zip(before, model.buffers(), strict=True))
-    collect_over(model, x, stochastic=True, seed=1)
+    collect_statistics(model, x, stochastic=True, seed=1)
     assert not all(a.equal(b) for a, b in zip(before, model.buffers(), strict=True))
 
 
@@ -94,6 +92,29 @@ def test_fit_leaves_exact_statistics_of_its_final_weights() -> None:
     data, model = dataset("digits"), build(recipe)
     list(fit(model, data, recipe))
     kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    collect_over(model, data.train, stochastic=True, seed=recipe.training.seed)
+    collect_statistics(model, data.train, stochastic=True, seed=recipe.training.seed)
     for name, buffer in model.named_buffers():
         torch.testing.assert_close(kept[name], buffer, atol=EPS, rtol=EPS)
+
+
+def test_statistics_of_older_weights_cannot_be_used_unnoticed() -> None:
+    """Leaving `fit` after an epoch that was not evaluated: the weights have moved on, the statistics are gone."""
+    recipe = Recipe.named("digits-vae").override(["training.epochs=9", "training.evaluate_every=2", "training.ema=0"])
+    data, model = dataset("digits"), build(recipe)
+    x = data.fixed("test")[:20]
+    stream = fit(model, data, recipe)
+    next(stream), next(stream)
+    log_likelihood(model, x, 5)  # the second was evaluated
+    next(stream)
+    with pytest.raises(MemgenError, match="collect_statistics"):
+        log_likelihood(model, x, 5)
+    collect_statistics(model, data.train, stochastic=True)
+    log_likelihood(model, x, 5)
+
+
+def test_statistics_of_rows_that_cannot_be_used_are_refused() -> None:
+    model = build(Recipe().override(["model.hidden=[8]", "model.latent=3"]), columns=4)
+    for rows in (torch.zeros(0, 4), torch.zeros(3, 5), torch.full((3, 4), torch.nan), torch.full((3, 4), 2.0)):
+        for stochastic in (False, True):
+            with pytest.raises(MemgenError):
+                collect_statistics(model, rows, stochastic=stochastic)

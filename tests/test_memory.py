@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from jaxtyping import TypeCheckError
 from torch import Tensor
 
 from memgen.layers import EPS, NORMS, Dense, MemoryLayer
@@ -47,8 +48,8 @@ def test_layer_equals_the_formulas_written_out_by_hand(attention: str, compositi
     if composition == "sum":
         h = np.maximum(0, h_g + h_m)
     else:
-        a1, a2, a3, a4 = w["composition.a"]
-        c1, c2, c3, c4 = w["composition.c"]
+        a1, a2, a3, a4 = (w[f"composition.a{i}"] for i in range(1, 5))
+        c1, c2, c3, c4 = (w[f"composition.c{i}"] for i in range(1, 5))
         a = a1 + a2 * h_m + a3 * h_g + a4 * h_g * h_m
         c = sigmoid(c1 + c2 * h_m + c3 * h_g + c4 * h_g * h_m)
         h = np.maximum(0, a + w["composition.b1"] * c)
@@ -95,3 +96,9 @@ def test_hooks_look_between_the_parts_and_silence_a_memory() -> None:
     made.memory.register_forward_hook(lambda module, inputs, output: torch.zeros_like(output))
     assert made(h_in).output.equal(made.dense(h_in).output)
     assert seen[0].weights.shape == (6, 5)
+
+
+def test_shapes_in_signatures_are_checked_in_this_test_run() -> None:
+    """Else every annotation in memgen would be a comment that nobody reads."""
+    with pytest.raises(TypeCheckError):
+        COMPOSITIONS["mlp"](4)(torch.rand(5, 4), torch.rand(6, 4))

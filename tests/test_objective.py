@@ -40,7 +40,7 @@ GROUPS, DRAWS = 30, 2000
 def mean_gradients(model: DGM, name: str, bound: Bound, K: int) -> tuple[Tensor, Tensor]:
     """Mean gradient and its standard error over GROUPS x DRAWS draws of the noise, all parameters in one vector."""
     x = torch.tensor([[1.0, 0.0, 1.0]]).expand(DRAWS, 3)
-    own = torch.Generator().manual_seed(hash((name, K)) % 1000 if name == "plain" else 1000 + K)
+    own = torch.Generator().manual_seed(10 * K + list(ESTIMATORS).index(name))
     found = []
     for _ in range(GROUPS):
         surrogate = ESTIMATORS[name](model, Batch(x), model.noise(K, DRAWS, own), bound, 1.0).surrogate.mean()
@@ -77,6 +77,26 @@ def test_stl_is_biased_for_q_under_the_importance_bound_with_several_samples(lev
     assert z["p"].max() < 4.5
 
 
+def test_plain_gradient_against_the_exact_one() -> None:
+    """One binary pixel and one z: the ELBO and its gradient by quadrature over the noise, in float64."""
+    model = build(
+        Recipe().override(["model.hidden=[2]", "model.latent=1", "model.norm=none", "training.seed=1"]), 1
+    ).double()
+    eps = torch.linspace(-9, 9, 40_001, dtype=torch.float64)  # ReLU has a kink, so no Gauss rule
+    mass = torch.softmax(-0.5 * eps**2, 0)
+    x = torch.ones(1, 1, dtype=torch.float64)
+    exact = (mass * model(Batch(x), (eps.view(-1, 1, 1),)).log_w[:, 0]).sum()
+    wanted = torch.cat([grad.flatten() for grad in torch.autograd.grad(exact, list(model.parameters()))])
+    draws = torch.randn(200, 500, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = []
+    for part in draws.split(10):
+        surrogate = plain(model, Batch(x.expand(500, 1)), (part,), elbo).surrogate.mean()
+        found.append(torch.cat([g.flatten() for g in torch.autograd.grad(surrogate, list(model.parameters()))]))
+    stacked = torch.stack(found)
+    error = stacked.std(0) / len(found) ** 0.5
+    assert ((stacked.mean(0) - wanted).abs() < 4.5 * error + 1e-9).all()
+
+
 def test_at_one_sample_dreg_is_stl_and_p_gets_the_plain_gradient() -> None:
     model = tiny(2)
     batch, noise = Batch(torch.ones(5, 3)), model.noise(1, 5, torch.Generator().manual_seed(0))
@@ -96,8 +116,11 @@ def test_at_one_sample_dreg_is_stl_and_p_gets_the_plain_gradient() -> None:
 def test_dreg_has_less_noise_for_q_than_plain() -> None:
     model = tiny()
     in_q = sum(parameter.numel() for parameter in model.q.parameters())
-    errors = {name: mean_gradients(model, name, importance, 8)[1][:in_q].norm() for name in ("plain", "dreg")}
-    assert errors["dreg"] < 0.6 * errors["plain"]
+    ratio = {}
+    for K in (4, 32):
+        errors = {name: mean_gradients(model, name, importance, K)[1][:in_q].norm() for name in ("plain", "dreg")}
+        ratio[K] = errors["dreg"] / errors["plain"]
+    assert ratio[32] < ratio[4] < 0.7  # and the more so the larger K is
 
 
 def test_stl_has_no_variance_where_q_is_exact() -> None:
@@ -182,7 +205,8 @@ def test_loss_is_minus_the_bound_plus_the_regulariser() -> None:
     model = tiny()
     batch, noise = Batch(torch.ones(5, 3)), model.noise(3, 5, torch.Generator().manual_seed(0))
     estimate = plain(model, batch, noise, importance)
-    assert loss(estimate).item() == pytest.approx(-estimate.bound.mean().item())
     extra = local_reconstruction(estimate.inference, ((0.1,),))
-    assert loss(estimate, ((0.1,),)).item() == pytest.approx(-estimate.bound.mean().item() + extra.item())
-    assert loss(estimate, ((0.0,),)).item() == loss(estimate).item()
+    assert extra > 0
+    assert loss(estimate.surrogate, extra).item() == pytest.approx(-estimate.bound.mean().item() + extra.item())
+    for none in ((), ((),), ((0.0,),)):
+        assert local_reconstruction(estimate.inference, none).item() == 0

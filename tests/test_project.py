@@ -113,8 +113,8 @@ def run_memgen(arguments: list[str]) -> None:
     from memgen.cli import parse
 
     options = parse(arguments)
-    long = getattr(options, "recipe", None) or ""
-    if long.startswith(("mnist", "ocr", "frey")) or options.command == "demo" or "mnist" in " ".join(arguments):
+    foreign = getattr(options, "recipe", None) or getattr(options, "name", None) or ""
+    if options.command == "demo" or foreign.startswith(("mnist", "ocr", "frey")):
         return
     assert main(arguments) == 0, arguments
 

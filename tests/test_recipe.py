@@ -31,27 +31,71 @@ def test_a_recipe_survives_being_written_and_read(name: str) -> None:
     assert recipe.override([]) == recipe
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith(("mnist", "ocr", "frey"))])
-def test_rows_of_the_paper_train_as_the_paper_says(name: str) -> None:
-    training = Recipe.named(name).training
-    assert (training.optimizer, training.rate, training.beta1, training.beta2, training.epsilon) == (
-        "adam",
-        1e-3,
-        0.9,
-        0.999,
-        1e-4,
+MNIST = ("mnist", "train+valid", (500, 500), 100, (70, 30), "sigmoid", "mlp", "bernoulli", 0.0)
+OCR = ("ocr_letters", "train", (200, 200), 50, (70, 30), "sigmoid", "mlp", "bernoulli", 0.0)
+FREY = ("frey_faces", "train+valid", (200,), 10, (20,), "sigmoid", "mlp", "gaussian", 1 / (256 * 12**0.5))
+
+
+def expected(name: str) -> tuple[object, ...]:
+    """data, train_on, hidden, latent, slots, attention, composition, likelihood, floor, K and lambdas of a row."""
+    family, *parts = name.split("-")
+    data, on, hidden, latent, slots, attention, composition, likelihood, floor = {
+        "mnist": MNIST,
+        "ocr": OCR,
+        "frey": FREY,
+    }[family]
+    if "530" in parts:
+        hidden = (530, 530)
+    if "vis" in parts:
+        attention, composition = "softmax", "sum"
+    memory = "mem" in parts
+    with_lre = (memory and family != "frey" and "no" not in parts) or parts == ["vae", "lre"]
+    K = next((int(part) for part in parts if part in ("5", "50")), 1)
+    shown = (attention, composition) if memory else ("sigmoid", "mlp")
+    return (
+        data,
+        on,
+        (hidden,),
+        (latent,),
+        slots if memory else (),
+        *shown,
+        likelihood,
+        floor,
+        K,
+        (0.1, 0.1) if with_lre else (),
     )
+
+
+@pytest.mark.parametrize("name", NAMES[:-2])
+def test_rows_of_the_paper_are_as_the_paper_says(name: str) -> None:
+    recipe = Recipe.named(name)
+    model, objective, training = recipe.model, recipe.objective, recipe.training
+    slots, lambdas = model.slots[0] if model.slots else (), objective.local_reconstruction[0]
+    found = (
+        recipe.data.name,
+        recipe.data.train_on,
+        model.hidden,
+        model.latent,
+        slots,
+        model.attention,
+        model.composition,
+    )
+    more = (model.likelihood, pytest.approx(model.sigma_floor, rel=1e-6), objective.samples, lambdas)
+    assert (*found, *more) == expected(name)
+    assert (model.norm, objective.bound, objective.estimator, objective.kl_warmup_epochs) == (
+        "batch",
+        "importance",
+        "plain",
+        0,
+    )
+    assert (training.optimizer, training.rate, training.beta1, training.beta2) == ("adam", 1e-3, 0.9, 0.999)
+    assert (training.epsilon, training.warmup_steps, training.weight_decay) == (1e-4, 0, 0)
     assert (training.clip_norm, training.clip_value, training.drop_incomplete, training.ema) == (5.0, 1.0, True, 0.0)
     if name.endswith("-b10"):
         assert (training.batch_size, training.epochs, training.schedule) == (10, 1000, "constant")
     else:
-        assert (training.batch_size, training.epochs) == (100, 3000)
-        assert (training.schedule, training.decay, training.decay_after, training.decay_every) == (
-            "step",
-            0.998,
-            1000,
-            1,
-        )
+        assert (training.batch_size, training.epochs, training.schedule) == (100, 3000, "step")
+        assert (training.decay, training.decay_after, training.decay_every) == (0.998, 1000, 1)
 
 
 def test_several_levels_survive_too() -> None:
@@ -90,6 +134,9 @@ def test_several_levels_survive_too() -> None:
         ("training.schedule=cosin", "unknown choice 'cosin'; did you mean 'cosine'? Choices: constant, step, cosine"),
         ("model.attention=max", "unknown choice 'max'; did you mean 'softmax'? Choices: sigmoid, softmax"),
         ("model.attention=3", "must be a text"),
+        (f"training.rate={'9' * 400}", "must be a number"),
+        (f"training.rate={'9' * 5000}", "must be a number"),
+        (f"model.hidden={'[' * 2000}", "must be a list"),
         ("model.slots=[70]", "model.slots must have one entry per layer of model.hidden"),
         ("model.slots=[70, 30, 10]", "model.slots must have one entry per layer"),
         ("model.slots=[70, -1]", "must be at least 0"),
@@ -145,6 +192,11 @@ def test_a_missing_or_binary_file_is_refused(tmp_path: Path) -> None:
 def test_an_unknown_recipe_names_the_nearest() -> None:
     with pytest.raises(MemgenError, match="did you mean 'mnist-mem-vae'"):
         Recipe.read("mnist-memvae")
+
+
+def test_a_model_that_does_not_fit_into_memory_is_refused() -> None:
+    with pytest.raises(MemgenError, match="cannot build this model"):
+        build(Recipe().override(["model.hidden=[100000000000, 5]"]), 3)
 
 
 def test_starting_values_are_a_function_of_the_seed_and_leave_torch_alone() -> None:

@@ -6,6 +6,8 @@ import json
 import multiprocessing
 import os
 import random
+import re
+import shutil
 import signal
 import time
 from multiprocessing.process import BaseProcess
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from memgen.run import CHECKPOINT, METRICS, WEIGHTS
 from memgen.storage import load_tensors
@@ -137,7 +140,7 @@ def test_sigterm_is_taken_like_ctrl_c(tmp_path: Path) -> None:
     process.terminate()
     process.join(60)
     assert process.exitcode == 130
-    assert "and saved; go on with" in log.read_text()
+    assert ", and saved; go on with" in log.read_text()
 
 
 def test_no_space_left_keeps_the_previous_checkpoint_whole(reference: Path, tmp_path: Path) -> None:
@@ -172,8 +175,6 @@ def test_a_second_training_in_the_same_folder_is_refused(tmp_path: Path) -> None
 
 def test_metrics_are_cut_back_to_the_checkpoint(reference: Path, tmp_path: Path) -> None:
     """A kill between an epoch's line and its checkpoint, or in the middle of a line."""
-    import shutil
-
     folder, log = tmp_path / "run", tmp_path / "log"
     process = start(command(folder, "--checkpoint-every", "1000"), log)
     while process.is_alive() and not ((folder / METRICS).exists() and (folder / METRICS).read_text().count("\n") >= 3):
@@ -215,3 +216,25 @@ def test_a_non_finite_loss_keeps_the_last_good_checkpoint(tmp_path: Path) -> Non
     assert all(
         value.isfinite().all() for name, value in tensors.items() if name.startswith("model.") and "norm" not in name
     )
+
+
+def test_an_interrupted_evaluation_keeps_what_it_has_and_goes_on(reference: Path, tmp_path: Path) -> None:
+    folder, log = tmp_path / "run", tmp_path / "log"
+    shutil.copytree(reference, folder)
+    arguments = ["evaluate", str(folder), "--samples", "20000", "--limit", "60"]
+    process = start(arguments, log)
+    time.sleep(1.5)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGINT)
+    process.join(60)
+    assert process.exitcode == 130, log.read_text()
+    last = log.read_text().splitlines()[-1]
+    found = re.search(r"(\d+) of 60 examples scored and kept; the same command goes on", last)
+    assert found, last
+    assert "Traceback" not in log.read_text()
+    assert finish(arguments, log) == 0
+    assert f"{found[1]} examples were scored before" in log.read_text() or found[1] == "0"
+    kept, _ = load_tensors(folder / "likelihood" / "test-20000-seed0.safetensors")
+    assert finish([*arguments, "--fresh"], log) == 0
+    fresh, _ = load_tensors(folder / "likelihood" / "test-20000-seed0.safetensors")
+    torch.testing.assert_close(kept["log_p"], fresh["log_p"], atol=1e-4, rtol=0)

@@ -18,15 +18,19 @@ DATASETS: dict[str, Source] = {
 """name -> where a data set comes from and how it is read."""
 
 
+def source(name: str) -> Source:
+    if name not in DATASETS:
+        raise unknown("data set", name, DATASETS)
+    return DATASETS[name]
+
+
 def dataset(name: str) -> Dataset:
     """The data set of that name, read from disk.
 
     >>> dataset("digits").train.shape
     torch.Size([1297, 64])
     """
-    if name not in DATASETS:
-        raise unknown("data set", name, DATASETS)
-    return DATASETS[name].load()
+    return source(name).load()
 
 
-__all__ = ["DATASETS", "Dataset", "Source", "dataset"]
+__all__ = ["DATASETS", "Dataset", "Source", "dataset", "source"]

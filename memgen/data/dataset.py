@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int, Real, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -27,14 +27,14 @@ class Dataset:
     """
 
     name: str
-    train: Float[Tensor, "train columns"]
-    valid: Float[Tensor, "valid columns"] | None = None
-    test: Float[Tensor, "test columns"] | None = None
+    train: Real[Tensor, "train columns"] = field(repr=False)
+    valid: Real[Tensor, "valid columns"] | None = field(default=None, repr=False)
+    test: Real[Tensor, "test columns"] | None = field(default=None, repr=False)
     shape: tuple[int, ...] = ()
     """Height and width of an image; () for a table."""
     likelihood: str = "bernoulli"
     stochastic: bool = False
-    labels: dict[str, Int[Tensor, " rows"]] = field(default_factory=dict)
+    labels: dict[str, Int[Tensor, " rows"]] = field(default_factory=dict, repr=False)
     """Per split, where the rows have classes."""
     scale: str = "as given"
     """How the stored values became the values of x."""
@@ -42,13 +42,13 @@ class Dataset:
     def rows(self, split: str) -> Float[Tensor, "rows columns"]:
         """The rows of "train", "valid", "test" or "train+valid"."""
         if split == "train+valid":
-            return self.train if self.valid is None else torch.cat([self.train, self.valid])
+            return self.rows("train") if self.valid is None else torch.cat([self.rows("train"), self.rows("valid")])
         if split not in ("train", "valid", "test"):
             raise unknown("split", split, ("train", "valid", "test", "train+valid"))
         rows = {"train": self.train, "valid": self.valid, "test": self.test}[split]
         if rows is None:
             raise MemgenError(f"the data set {self.name} has no {split} rows")
-        return rows
+        return rows.float()
 
     def fixed(self, split: str, limit: int | None = None) -> Float[Tensor, "rows columns"]:
         """The (first) rows as they are scored: grey levels that stand for probabilities are binarised, once."""
@@ -60,7 +60,7 @@ class Dataset:
         """In words, for reports."""
         if self.stochastic:
             return f"binarised once, numpy RandomState({BINARISATION_SEED})"
-        return "binary as published" if self.likelihood == "bernoulli" else "not binarised"
+        return "binary as published" if self.scale == "0/1" else "not binarised"
 
 
 def tensor(values: Shaped[NDArray[np.uint8], "rows columns"], levels: int = 1) -> Float[Tensor, "rows columns"]:

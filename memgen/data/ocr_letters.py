@@ -75,5 +75,5 @@ OCR_LETTERS = Source(
     load=load,
     files=(FILE,),
     check=check,
-    homes=(("Stanford", download("https://ai.stanford.edu/~btaskar/ocr/", (FILE,))),),
+    homes=(("ai.stanford.edu/~btaskar/ocr", download("https://ai.stanford.edu/~btaskar/ocr/", (FILE,))),),
 )

@@ -9,17 +9,19 @@ seeds.py), so the answer depends neither on the chunks nor on the batches nor on
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float, Float64, Real
 from torch import Tensor
 
 from memgen.errors import MemgenError
 from memgen.layers import has_statistics
-from memgen.likelihoods import check_values
+from memgen.likelihoods import GaussianColumns, check_values
 from memgen.model import DGM, Batch, Encoding, Levels
 from memgen.seeds import BLOCK, ExampleNoise, binarise
 
@@ -66,7 +68,7 @@ def join(parts: Sequence[Likelihood]) -> Likelihood:
 
 def log_likelihood(
     model: DGM,
-    x: Float[Tensor, "N D"],
+    x: Real[Tensor, "N D"] | Real[np.ndarray, "N D"],
     samples: int = 5000,
     *,
     seed: int = 0,
@@ -87,7 +89,7 @@ def log_likelihood(
 
 def log_likelihoods(
     model: DGM,
-    x: Float[Tensor, "N D"],
+    x: Real[Tensor, "N D"] | Real[np.ndarray, "N D"],
     samples: int,
     start: int = 0,
     seed: int = 0,
@@ -102,23 +104,30 @@ def log_likelihoods(
         raise MemgenError(
             "the batch-norm statistics of this model were never collected; call memgen.collect_statistics"
         )
+    x = torch.as_tensor(x, dtype=torch.float32)
     x = x if binarisation is None else binarise(x, binarisation)
     check_values(model.likelihood, x)
     device = next(model.parameters()).device
     training = model.training
     model.eval()
+    # In float32 a row's encoding depends, in its last bits, on the rows beside it, and log w can magnify that to 1e-3
+    # nats. x is encoded once, so float64 costs nothing.
+    encoder = copy.deepcopy(model).double()
     try:
         for first in range(start, len(x), batch_size):
             rows = x[first : first + batch_size].to(device)
             noise = ExampleNoise(seed, range(first, first + len(rows)), model.latent)
-            yield _score(model, Batch(rows), noise, samples, chunk)
+            with torch.inference_mode():
+                q = encoder.encode(Batch(rows.double())).q
+                encoding = Encoding(GaussianColumns(q.mean.to(rows), q.log_variance.to(rows)), ())
+                part = _score(model, Batch(rows), encoding, noise, samples, chunk)
+            yield part
     finally:
         model.train(training)
 
 
-@torch.inference_mode()
-def _score(model: DGM, batch: Batch, noise: ExampleNoise, samples: int, chunk: int) -> Likelihood:
-    encoding = model.encode(batch)
+def _score(model: DGM, batch: Batch, encoding: Encoding, noise: ExampleNoise, samples: int, chunk: int) -> Likelihood:
+    """Stream the samples of a few examples."""
     stream = _Stream(samples)
     for done in range(0, samples, BLOCK):
         block = tuple(level[: samples - done] for level in noise.block())

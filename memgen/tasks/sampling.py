@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -9,12 +11,17 @@ from torch import Tensor
 from memgen.errors import MemgenError
 from memgen.layers import has_statistics
 from memgen.model import DGM
-from memgen.seeds import Purpose, generator
+from memgen.seeds import Purpose, stream
+
+ROWS = 100
+"""Rows drawn from one generator. Fixed: it is part of what a seed means."""
 
 
 @torch.no_grad()
 def sample(model: DGM, n: int, *, seed: int = 0, draw: bool = False) -> Float[Tensor, "n D"]:
     """The means of p(x|z) for the first n draws of z from the prior, or with `draw` a draw of x for each.
+
+    The first of them are the same however many are asked for.
 
     >>> from memgen.recipe import Recipe, build
     >>> model = build(Recipe().override(["model.norm=none"]), columns=4)
@@ -29,8 +36,10 @@ def sample(model: DGM, n: int, *, seed: int = 0, draw: bool = False) -> Float[Te
         )
     training = model.training
     model.eval()
-    own = generator(seed, Purpose.SAMPLING)
-    p = model.generate(n, own)
-    x = p.sample(own) if draw else p.mean
+    start, blocks = stream(seed, Purpose.SAMPLING), []
+    for block in range(math.ceil(n / ROWS)):
+        own = torch.Generator().manual_seed((start + block) % 2**32)
+        p = model.generate(ROWS, own)
+        blocks.append((p.sample(own) if draw else p.mean).cpu())
     model.train(training)
-    return x.cpu()
+    return torch.cat(blocks)[:n]
