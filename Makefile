@@ -25,7 +25,7 @@ install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "memgen needs Python 3.10 or newer, this is " + sys.version.split()[0])'
 	$(PYTHON) -m venv --clear $(VENV)
-	$(PIP) install --quiet -c constraints.txt hatchling
+	$(PIP) install --quiet -c constraints.txt hatchling editables
 	$(PIP) install --quiet -c constraints.txt --no-build-isolation -e '.[dev]'
 	touch $@
 
