@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ import torch
 from PIL import Image
 
 import memgen
+from memgen import commands
 from memgen.cli import main, parser
 from memgen.run import Run
 from memgen.session import choose_execution
 from memgen.storage import load_tensors, save_tensors
+from memgen.tasks.density import Likelihood, log_likelihoods
 from memgen.train import Epoch
 
 QUICK = ["--set", "training.epochs=3", "--set", "training.evaluate_every=2", "--set", "training.evaluate_rows=50"]
@@ -110,6 +113,34 @@ def test_evaluate_goes_on_from_what_it_has_kept(run: Path, capsys: pytest.Captur
     assert everything["log_likelihood"] == pytest.approx(fresh["log_likelihood"], abs=1e-4)
     again = told(capsys, ["evaluate", str(run), "--samples", "60", "--limit", "50"])
     assert again["log_likelihood"] == pytest.approx(few["log_likelihood"], abs=1e-4)
+
+
+def test_an_interrupted_evaluation_keeps_what_it_has_and_goes_on(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C arrives in the fourth batch of eight examples."""
+    copy = copied(run, tmp_path)
+    arguments = ["evaluate", str(copy), "--samples", "70", "--limit", "60", "--json"]
+
+    def interrupted(*given: Any) -> Iterator[Likelihood]:
+        for i, piece in enumerate(log_likelihoods(*given)):
+            if i == 3:
+                raise KeyboardInterrupt
+            yield piece
+
+    with monkeypatch.context() as patch:
+        patch.setattr(commands, "log_likelihoods", interrupted)
+        assert main(arguments) == 130
+    captured = capsys.readouterr()
+    assert (
+        captured.err.splitlines()[-1] == "memgen evaluate: 24 of 60 examples scored and kept; the same command goes on"
+    )
+    assert captured.out == ""
+    assert main(arguments) == 0
+    captured = capsys.readouterr()
+    assert "24 examples were scored before" in captured.err
+    fresh = told(capsys, [*arguments[:-1], "--fresh"])
+    assert json.loads(captured.out)["log_likelihood"] == pytest.approx(fresh["log_likelihood"], abs=1e-4)
 
 
 def test_kept_results_of_other_weights_do_not_count(

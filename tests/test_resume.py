@@ -6,7 +6,6 @@ import json
 import multiprocessing
 import os
 import random
-import re
 import shutil
 import signal
 import time
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from memgen.run import CHECKPOINT, METRICS, WEIGHTS
 from memgen.storage import load_tensors
@@ -216,25 +214,3 @@ def test_a_non_finite_loss_keeps_the_last_good_checkpoint(tmp_path: Path) -> Non
     assert all(
         value.isfinite().all() for name, value in tensors.items() if name.startswith("model.") and "norm" not in name
     )
-
-
-def test_an_interrupted_evaluation_keeps_what_it_has_and_goes_on(reference: Path, tmp_path: Path) -> None:
-    folder, log = tmp_path / "run", tmp_path / "log"
-    shutil.copytree(reference, folder)
-    arguments = ["evaluate", str(folder), "--samples", "20000", "--limit", "60"]
-    process = start(arguments, log)
-    time.sleep(1.5)
-    assert process.pid is not None
-    os.kill(process.pid, signal.SIGINT)
-    process.join(60)
-    assert process.exitcode == 130, log.read_text()
-    last = log.read_text().splitlines()[-1]
-    found = re.search(r"(\d+) of 60 examples scored and kept; the same command goes on", last)
-    assert found, last
-    assert "Traceback" not in log.read_text()
-    assert finish(arguments, log) == 0
-    assert f"{found[1]} examples were scored before" in log.read_text() or found[1] == "0"
-    kept, _ = load_tensors(folder / "likelihood" / "test-20000-seed0.safetensors")
-    assert finish([*arguments, "--fresh"], log) == 0
-    fresh, _ = load_tensors(folder / "likelihood" / "test-20000-seed0.safetensors")
-    torch.testing.assert_close(kept["log_p"], fresh["log_p"], atol=1e-4, rtol=0)
