@@ -83,11 +83,11 @@ def dreg(model: DGM, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.
     log_w = inference.tempered(beta)
     v = torch.softmax(log_w.detach(), 0)
     surrogate = (v * log_w).sum(0)
-    # So far each z_k has received v_k; what it lacks is v_k^2 - v_k. `inference.z` are copies of z that only log w
-    # reads, hence partial derivatives.
+    # So far each z_k has received v_k; what it lacks, in place of the score of q, is v_k^2 - v_k, with the weight beta
+    # that log q has. `inference.z` are copies of z that only log w reads, hence partial derivatives.
     slopes = torch.autograd.grad(log_w.sum(), inference.z, retain_graph=True)
     for z_l, slope in zip(z, slopes, strict=True):
-        surrogate = surrogate + ((v**2 - v).unsqueeze(-1) * slope * z_l).sum((0, -1))
+        surrogate = surrogate + beta * ((v**2 - v).unsqueeze(-1) * slope * z_l).sum((0, -1))
     return Estimate(surrogate, bound(inference.log_w.detach()), inference)
 
 

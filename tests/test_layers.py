@@ -118,3 +118,19 @@ def test_statistics_of_rows_that_cannot_be_used_are_refused() -> None:
         for stochastic in (False, True):
             with pytest.raises(MemgenError):
                 collect_statistics(model, rows, stochastic=stochastic)
+
+
+def test_statistics_of_grey_levels_are_those_of_one_binarisation() -> None:
+    model = build(Recipe().override(["model.hidden=[8]", "model.latent=3"]), columns=4)
+    grey = torch.tensor([0.1, 0.5, 0.9, 1.0]).expand(3000, 4)
+    seen: list[torch.Tensor] = []
+    model.q[0].register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    collect_statistics(model, grey, stochastic=True)
+    passes = torch.cat(seen).unflatten(0, (-1, 3000))  # one for each batch norm
+    assert len(passes) == 2
+    assert passes[0].equal(passes[1])
+    assert set(passes.unique().tolist()) == {0.0, 1.0}
+    torch.testing.assert_close(passes[0].mean(0), grey[0], atol=0.05, rtol=0)
+    seen.clear()
+    collect_statistics(model, (grey > 0.5).float())
+    assert torch.cat(seen)[:3000].equal((grey > 0.5).float())
