@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from jaxtyping import TypeCheckError
+from numpy.typing import NDArray
 from torch import Tensor
 
 from memgen.layers import EPS, NORMS, Dense, MemoryLayer
@@ -23,11 +24,11 @@ def layer(attention: str, composition: str) -> MemoryLayer:
     return made
 
 
-def array(tensor: Tensor) -> np.ndarray:
+def array(tensor: Tensor) -> NDArray[np.float64]:
     return tensor.detach().double().numpy()
 
 
-def sigmoid(u: np.ndarray) -> np.ndarray:
+def sigmoid(u: NDArray[np.float64]) -> NDArray[np.float64]:
     return 1 / (1 + np.exp(-u))
 
 

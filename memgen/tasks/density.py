@@ -13,10 +13,11 @@ import copy
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float, Float64, Real
+from numpy.typing import NDArray
 from torch import Tensor
 
 from memgen.errors import MemgenError
@@ -68,7 +69,7 @@ def join(parts: Sequence[Likelihood]) -> Likelihood:
 
 def log_likelihood(
     model: DGM,
-    x: Real[Tensor, "N D"] | Real[np.ndarray, "N D"],
+    x: Real[Tensor, "N D"] | Real[NDArray[Any], "N D"],
     samples: int = 5000,
     *,
     seed: int = 0,
@@ -89,7 +90,7 @@ def log_likelihood(
 
 def log_likelihoods(
     model: DGM,
-    x: Real[Tensor, "N D"] | Real[np.ndarray, "N D"],
+    x: Real[Tensor, "N D"] | Real[NDArray[Any], "N D"],
     samples: int,
     start: int = 0,
     seed: int = 0,
