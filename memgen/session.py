@@ -36,7 +36,7 @@ class Stopped(KeyboardInterrupt):
 
 
 class Session:
-    """`with Session(run, data, device, seconds) as session: session.train()`
+    """`with Session(run, model, data, device, seconds) as session: session.train()`
 
     Inside, Ctrl-C and SIGTERM are noted and taken at the end of the current step, when the state is whole; a second
     Ctrl-C stops at once, with what the last checkpoint holds.
@@ -78,7 +78,9 @@ class Session:
     def train(self, tensorboard: bool = False) -> list[dict[str, Any]]:
         """Train to the end; returns the metrics of all epochs."""
         run, state, epochs = self.run, self.state, self.run.recipe.training.epochs
-        if state.epoch == epochs and (run.folder / WEIGHTS).exists():
+        if state.epoch == epochs:
+            if not (run.folder / WEIGHTS).exists():  # lost since; the checkpoint has all that they are made of
+                self._save_result()
             return run.metrics()
         if not (run.folder / CHECKPOINT).exists():
             run.save_checkpoint(state, self.execution)
@@ -122,14 +124,18 @@ class Session:
         self.run.save_checkpoint(state, self.execution)
         self.saved_at = time.monotonic()
 
+    def _save_result(self) -> None:
+        """What there is, ready to be evaluated."""
+        recipe = self.run.recipe
+        rows = self.data.rows(recipe.data.train_on)
+        collect_statistics(self.state.result, rows, stochastic=self.data.stochastic, seed=recipe.training.seed)
+        self.run.save_weights(self.state)
+
     def _interrupt(self, state: State) -> None:
         check_finite(state)
         self._checkpoint(state)
-        recipe = self.run.recipe
-        rows = self.data.rows(recipe.data.train_on)
-        collect_statistics(state.result, rows, stochastic=self.data.stochastic, seed=recipe.training.seed)
-        self.run.save_weights(state)
-        done = f"{state.epoch} of {recipe.training.epochs} epochs and {state.step} steps"
+        self._save_result()
+        done = f"{state.epoch} of {self.run.recipe.training.epochs} epochs and {state.step} steps"
         raise Stopped(f"stopped after {done}, and saved; {self._go_on()}")
 
 

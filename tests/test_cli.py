@@ -369,6 +369,15 @@ def test_a_lost_checkpoint_does_not_start_a_run_anew(
     assert (copy / "weights.safetensors").read_bytes() == weights
 
 
+def test_lost_weights_of_a_finished_run_are_made_again(run: Path, tmp_path: Path) -> None:
+    copy = copied(run, tmp_path)
+    before, _ = load_tensors(copy / "weights.safetensors")
+    (copy / "weights.safetensors").unlink()
+    assert main(["train", "--resume", "--out", str(copy)]) == 0
+    after, _ = load_tensors(copy / "weights.safetensors")
+    assert all(before[name].equal(after[name]) for name in before)
+
+
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"3\n", b"", None])
 def test_altered_metrics_are_refused(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None
