@@ -129,6 +129,8 @@ def test_damaged_files_are_refused_with_their_name(
     error = capsys.readouterr().err
     assert victim.name in error
     assert error.count("\n") == 1
+    assert main(["data", "fetch", name, "--from", str(tmp_path)]) == 2
+    assert str(victim) in capsys.readouterr().err  # the user's own file, not a copy of it
 
 
 @needs_data

@@ -106,6 +106,7 @@ class Source:
         found = self._in(origin)
         if found is None:
             raise MemgenError(f"{origin} does not hold {', '.join(self.files)} (nor does its folder {self.folder})")
+        self.check(found)  # before copying, so that an error names the user's own file
         for name in self.files:
             try:
                 content = (found / name).read_bytes()
