@@ -16,6 +16,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from memgen.errors import MemgenError
+
 EPS = 1e-5
 """Added to every variance before its root is taken."""
 
@@ -172,6 +174,14 @@ def batch_norms(model: nn.Module) -> list[BatchNorm]:
 def has_statistics(model: nn.Module) -> bool:
     """Whether every batch norm of the model has the statistics of its present weights."""
     return all(bool(norm.mean.isfinite().all()) for norm in batch_norms(model))
+
+
+def require_statistics(model: nn.Module) -> None:
+    """The door of everything that runs a model in evaluation."""
+    if not has_statistics(model):
+        raise MemgenError(
+            "the batch-norm statistics of these weights were never collected; call memgen.collect_statistics"
+        )
 
 
 def forget_statistics(model: nn.Module) -> None:

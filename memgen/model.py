@@ -126,7 +126,7 @@ class DGM(nn.Module):
 
     def __init__(self, q: Sequence[Conditional], p: Sequence[Conditional]) -> None:
         super().__init__()
-        # Q is registered before P: collect_statistics needs the order in which the layers run.
+        # Q is registered before P: write_statistics needs the order in which the layers run.
         self.q = nn.ModuleList(q)
         self.p = nn.ModuleList(p)
         self.latent: tuple[int, ...] = tuple(cast(Head, net.head).columns for net in q)

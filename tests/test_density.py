@@ -103,7 +103,7 @@ def test_answer_depends_neither_on_chunks_nor_on_batches_nor_on_the_limit() -> N
     model = tiny_discrete(2)
     x = torch.tensor(list(itertools.product([0.0, 1.0], repeat=3)))
     reference = log_likelihood(model, x, 600, seed=4)
-    for batch_size, chunk in ((1, 250), (8, 7), (5, 1000), (3, 2)):
+    for batch_size, chunk in ((1, 250), (8, 7), (5, 1000), (3, 1)):
         other = log_likelihood(model, x, 600, seed=4, batch_size=batch_size, chunk=chunk)
         for a, b in zip(fields(reference), fields(other), strict=True):
             torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from memgen.errors import MemgenError
-from memgen.layers import has_statistics
+from memgen.layers import require_statistics
 from memgen.likelihoods import GaussianColumns, check_values
 from memgen.model import DGM, Batch, Encoding, Levels
 from memgen.seeds import BLOCK, ExampleNoise, binarise
@@ -101,10 +101,7 @@ def log_likelihoods(
     """The same, a few examples at a time from example `start` on, for progress bars and for going on later."""
     if samples < 1:
         raise MemgenError(f"samples must be at least 1, not {samples}")
-    if not has_statistics(model):
-        raise MemgenError(
-            "the batch-norm statistics of this model were never collected; call memgen.collect_statistics"
-        )
+    require_statistics(model)
     x = torch.as_tensor(x, dtype=torch.float32)
     x = x if binarisation is None else binarise(x, binarisation)
     check_values(model.likelihood, x)

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from memgen.errors import MemgenError
-from memgen.layers import has_statistics
+from memgen.layers import require_statistics
 from memgen.model import DGM
 from memgen.seeds import Purpose, stream
 
@@ -30,10 +30,7 @@ def sample(model: DGM, n: int, *, seed: int = 0, draw: bool = False) -> Float[Te
     """
     if n < 1:
         raise MemgenError(f"the number of samples must be at least 1, not {n}")
-    if not has_statistics(model):
-        raise MemgenError(
-            "the batch-norm statistics of this model were never collected; call memgen.collect_statistics"
-        )
+    require_statistics(model)
     training = model.training
     model.eval()
     start, blocks = stream(seed, Purpose.SAMPLING), []
