@@ -1,9 +1,9 @@
 """Distributions over columns: p(x|z) of the data, and the Gaussians of all latent levels.
 
 A *head* is a module (features, columns) that turns features into a distribution; a *distribution* knows per column its
-log_prob, mean, mode and how to draw. The model sums over the columns that are observed, so mixed tables, masks and
-categorical columns need no second path. The head also knows `encode(x)`, what Q sees of x, and `check(x)`, which values
-the distribution can give a probability to.
+log_prob, mean, mode and how a uniform number becomes a draw. The model sums over the columns that are observed, so
+mixed tables, masks and categorical columns need no second path. The head also knows `encode(x)`, what Q sees of x, and
+`check(x)`, which values the distribution can give a probability to.
 """
 
 from __future__ import annotations
@@ -36,7 +36,20 @@ class Distribution(Protocol):
     @property
     def mode(self) -> Float[Tensor, "*rows columns"]: ...
 
-    def sample(self, generator: torch.Generator) -> Float[Tensor, "*rows columns"]: ...
+    def icdf(self, u: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
+        """The value that a uniform number in (0, 1) stands for: one number per column makes one draw."""
+        ...
+
+
+def draw(p: Distribution, generator: torch.Generator) -> Float[Tensor, "*rows columns"]:
+    """x ~ p, by one uniform number per column.
+
+    >>> p = BernoulliColumns(torch.tensor([-200.0, 200.0]))
+    >>> draw(p, torch.Generator().manual_seed(0))
+    tensor([0., 1.])
+    """
+    u = torch.rand(p.mean.shape, generator=generator, device=generator.device, dtype=torch.float64)
+    return p.icdf(u.to(p.mean))
 
 
 @runtime_checkable
@@ -75,8 +88,8 @@ class BernoulliColumns:
     def mode(self) -> Float[Tensor, "*rows columns"]:
         return (self.logits > 0).to(self.logits)
 
-    def sample(self, generator: torch.Generator) -> Float[Tensor, "*rows columns"]:
-        return (_uniform(self.logits, generator) < self.mean).to(self.logits)
+    def icdf(self, u: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
+        return (u >= torch.sigmoid(-self.logits)).to(self.logits)
 
 
 @dataclass(frozen=True)
@@ -104,9 +117,10 @@ class GaussianColumns:
     def mode(self) -> Float[Tensor, "*rows columns"]:
         return self.mean
 
-    def sample(self, generator: torch.Generator) -> Float[Tensor, "*rows columns"]:
-        noise = torch.randn(self.mean.shape, generator=generator, device=generator.device)
-        return self.reparameterise(noise.to(self.mean))[0]
+    def icdf(self, u: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
+        # A float can round to 0 or 1, whose quantiles are infinite.
+        edge = torch.finfo(u.dtype).eps / 2
+        return self.reparameterise(torch.special.ndtri(u.clamp(edge, 1 - edge)))[0]
 
 
 @dataclass(frozen=True)
@@ -130,14 +144,10 @@ class CategoricalColumns:
     def mode(self) -> Float[Tensor, "*rows columns"]:
         return self.logits.argmax(-1).to(self.logits)
 
-    def sample(self, generator: torch.Generator) -> Float[Tensor, "*rows columns"]:
-        """The largest of l_c + Gumbel noise falls on c with probability softmax(l)_c."""
-        uniform = _uniform(self.logits, generator).clamp_min(torch.finfo(torch.float32).tiny)
-        return (self.logits - torch.log(-torch.log(uniform))).argmax(-1).to(self.logits)
-
-
-def _uniform(like: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.rand(like.shape, generator=generator, device=generator.device).to(like)
+    def icdf(self, u: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
+        """The number of codes whose cumulative probability u has passed."""
+        below = torch.softmax(self.logits, -1).cumsum(-1)[..., :-1]
+        return (below <= u.unsqueeze(-1)).sum(-1).to(self.logits)
 
 
 class Bernoulli(nn.Module):

@@ -186,18 +186,26 @@ class DGM(nn.Module):
         log_p_z.append(log_prior(z[-1]))
         return Joint(log_p_x, tuple(log_p_z), tuple(down))
 
+    def log_p_z(self, z: Levels) -> Terms:
+        """log p(z_l|z_{l+1}) and the prior of the top: what `joint` says of z, without x."""
+        below = [net(above)[0].log_prob(z_l).sum(-1) for net, z_l, above in zip(self.p[1:], z[:-1], z[1:], strict=True)]
+        return (*below, log_prior(z[-1]))
+
     def forward(self, batch: Batch, noise: Levels) -> Inference:
         """All terms of log w for K = len(noise[0]) samples of every row."""
         posterior = self.infer(self.encode(batch), noise)
         joint = self.joint(batch, posterior.z)
         return Inference(posterior.z, joint.log_p_x, joint.log_p_z, posterior.log_q, posterior.up, joint.down)
 
-    def generate(self, n: int, generator: torch.Generator, context: Float[Tensor, "n C"] | None = None) -> Distribution:
-        """p(x|z_1) for n draws of z from the prior, level by level."""
-        top = torch.randn(n, self.latent[-1], generator=generator, device=generator.device)
-        z = top.to(next(self.parameters()))
-        for net in reversed(self.p[1:]):
-            z = net(z)[0].sample(generator)
+    def prior(self, noise: Levels) -> Levels:
+        """z ~ p(z): z_L is the noise of the top level, then z_l = mu(z_{l+1}) + sigma(z_{l+1}) * noise_l."""
+        z = [noise[-1]]
+        for net, eps in zip(reversed(self.p[1:]), reversed(noise[:-1]), strict=True):
+            z.append(net(z[-1])[0].reparameterise(eps)[0])
+        return tuple(reversed(z))
+
+    def decode(self, z: Float[Tensor, "*rows d"], context: Float[Tensor, "B C"] | None = None) -> Distribution:
+        """p(x|z_1)"""
         return cast(Distribution, self.p[0](_with_context(z, context))[0])
 
 

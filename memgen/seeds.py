@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +29,11 @@ class Purpose(IntEnum):
     STATISTICS = 2
     EVALUATION = 3
     SAMPLING = 4
+    IMPUTATION = 5
+    MASKS = 6
+    WALK = 7
+    INSPECTION = 8
+    CHOICES = 9
 
 
 def stream(seed: int, purpose: Purpose) -> int:
@@ -68,3 +75,50 @@ class ExampleNoise:
         """The next block of every example, per level."""
         draws = [[torch.randn(BLOCK, d, generator=own) for d in self.sizes] for own in self.generators]
         return tuple(torch.stack(level, 1) for level in zip(*draws, strict=True))
+
+
+class StepNoise(NamedTuple):
+    """What one step of a chain needs, in float64."""
+
+    normal: tuple[Float[Tensor, "1 B d"], ...]
+    """For z, per level."""
+    uniform: Float[Tensor, "B D"]
+    """For x."""
+    accept: Float[Tensor, " B"]
+
+
+class RowNoise:
+    """Noise of Markov chains, one chain per row, that is a function of the seed, the row's index and the step alone."""
+
+    AHEAD = 10
+    """Steps drawn at once: fewer calls. Fixed: it is part of what a seed means."""
+
+    def __init__(self, seed: int, indices: range, sizes: tuple[int, ...], columns: int, device: torch.device) -> None:
+        start = stream(seed, Purpose.IMPUTATION)
+        self.generators = [torch.Generator().manual_seed((start + index) % 2**32) for index in indices]
+        self.sizes, self.columns, self.device = sizes, columns, device
+
+    def steps(self) -> Iterator[StepNoise]:
+        """Without end."""
+        while True:
+            normal = self._stack(torch.randn, sum(self.sizes))
+            uniform = self._stack(torch.rand, self.columns + 1)
+            for z, u in zip(normal, uniform, strict=True):
+                yield StepNoise(tuple(z.unsqueeze(0).split(self.sizes, -1)), u[:, :-1], u[:, -1])
+
+    def _stack(self, kind: Callable[..., Tensor], width: int) -> Float[Tensor, "ahead B width"]:
+        draws = [kind(self.AHEAD, width, generator=own, dtype=torch.float64) for own in self.generators]
+        return torch.stack(draws, 1).to(self.device)
+
+
+class Choices:
+    """Uniform numbers for choosing among states, per row, apart from the noise that makes the states."""
+
+    def __init__(self, seed: int, indices: range, device: torch.device) -> None:
+        start = stream(seed, Purpose.CHOICES)
+        self.generators = [torch.Generator().manual_seed((start + index) % 2**32) for index in indices]
+        self.device = device
+
+    def uniform(self, n: int) -> Float[Tensor, "n B"]:
+        draws = [torch.rand(n, generator=own, dtype=torch.float64) for own in self.generators]
+        return torch.stack(draws, 1).to(self.device)

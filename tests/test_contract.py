@@ -7,7 +7,7 @@ import torch
 
 from memgen.data import DATASETS
 from memgen.layers import NORMS
-from memgen.likelihoods import LIKELIHOODS, Head, check_values
+from memgen.likelihoods import LIKELIHOODS, Head, check_values, draw
 from memgen.memory import ATTENTIONS, COMPOSITIONS, Memory
 from memgen.model import Batch
 from memgen.objective import BOUNDS, ESTIMATORS, importance
@@ -61,8 +61,7 @@ def test_likelihood(name: str, rows: tuple[int, ...]) -> None:
     head = LIKELIHOODS[name](4, 3, **OPTIONS.get(name, {}))
     assert isinstance(head, Head)
     p = head(torch.randn(*rows, 4))
-    draw = torch.Generator().manual_seed(0)
-    x = p.sample(draw)
+    x = draw(p, torch.Generator().manual_seed(0))
     assert x.shape == p.mean.shape == p.mode.shape == (*rows, 3)
     assert p.log_prob(x).shape == (*rows, 3)
     assert p.log_prob(x[..., :1, :]).shape == (*rows, 3)  # x broadcasts against the samples
