@@ -1,0 +1,370 @@
+"""Missing values: p(x_mis | x_obs), by chains and by importance sampling.
+
+    p(x_mis | x_obs) = integral of p(x_mis | z) p(z | x_obs) dz
+
+Every method walks through states z_1, z_2, ... at one decoder pass each, and the last `keep` of them stand for
+p(z | x_obs), equally or by weight. Three answers follow from the states: the mean of the missing values, completions
+drawn from them, and, where the truth is known, its log-likelihood log mean_m p(x_mis | z_m).
+
+Chains run in float64, and the noise belongs to the row: in float32 the last bit of a row depends on the rows beside it,
+and a chain that accepts, or draws 0 or 1, magnifies a bit into another path.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import count, islice
+from typing import Any, NamedTuple, TypeVar, cast
+
+import torch
+from jaxtyping import Bool, Float, Float64
+from torch import Tensor
+
+from memgen.errors import MemgenError, unknown
+from memgen.layers import require_statistics
+from memgen.likelihoods import Distribution, GaussianColumns, check_values
+from memgen.model import DGM, Batch, Encoding, Terms
+from memgen.seeds import Choices, RowNoise, StepNoise
+
+AUTHORS_BATCH = 1000
+"""Images whose statistics the authors' program normalised with."""
+COMPLETIONS = 25
+"""Completions whose q proposes, at most: each costs a density at every step."""
+PRIOR_EVERY = 10
+"""One in so many proposals of importance sampling comes from the prior."""
+
+
+class State(NamedTuple):
+    """One state of every row."""
+
+    x: Float[Tensor, "B D"]
+    """The rows, completed."""
+    p: Distribution
+    """p(x|z) of the state's z."""
+    log_weight: Float[Tensor, " B"]
+    accepted: Bool[Tensor, " B"]
+
+
+def chain(
+    model: DGM, batch: Batch, x: Float[Tensor, "B D"], noise: Iterator[StepNoise], fill: Callable[[Any, Tensor], Tensor]
+) -> Iterator[State]:
+    """Encode the completed rows, draw z ~ q(z|x), fill in what is missing; from the completion x on, without end."""
+    for eps in noise:
+        z = model.infer(model.encode(Batch(x)), eps.normal).z
+        p = model.decode(z[0][0])
+        x = complete(batch, fill(p, eps.uniform))
+        yield equally(x, p)
+
+
+def paper(model: DGM, batch: Batch, burn: int, noise: Iterator[StepNoise]) -> Iterator[State]:
+    """The paper's: missing values start uniform in [0, 1] and become the decoder's mean at every step."""
+    x = complete(batch, next(noise).uniform)
+    return chain(model, batch, x, noise, fill=lambda p, u: p.mean)
+
+
+def gibbs(model: DGM, batch: Batch, burn: int, noise: Iterator[StepNoise]) -> Iterator[State]:
+    """Pseudo-Gibbs: missing values are drawn from p(x|z). Its law is p(x_mis|x_obs) if q(z|x) is exactly p(z|x)."""
+    first = from_prior(model, batch, noise)
+    yield first
+    yield from chain(model, batch, first.x, noise, fill=lambda p, u: p.icdf(u))
+
+
+def mwg(model: DGM, batch: Batch, burn: int, noise: Iterator[StepNoise]) -> Iterator[State]:
+    """Metropolis within Gibbs: z' ~ q(z|x) is a proposal, accepted with probability min(1, r),
+
+        r = p(x, z') q(z|x) / (p(x, z) q(z'|x)),
+
+    then the missing values are drawn from p(x|z). The law of the chain tends to p(x_mis|x_obs), whatever q is
+    (Mattei and Frellsen, 2018). The first half of the burn-in accepts everything, to leave a bad start.
+    """
+    eps = next(noise)
+    z = model.prior(eps.normal)
+    p, log_p_z = model.decode(z[0][0]), _sum(model.log_p_z(z))
+    accepted = torch.ones_like(eps.accept, dtype=torch.bool)
+    for step in count(1):
+        x = complete(batch, p.icdf(eps.uniform))
+        yield State(x, p, torch.zeros_like(eps.accept), accepted)
+        eps = next(noise)
+        encoding = model.encode(Batch(x))
+        z_new, log_q_new, _ = model.infer(encoding, eps.normal)
+        p_new, log_p_z_new = model.decode(z_new[0][0]), _sum(model.log_p_z(z_new))
+        log_r = log_p_z_new - _sum(log_q_new) + p_new.log_prob(x).sum(-1)
+        log_r = log_r - (log_p_z - _sum(model.log_q(encoding, z)) + p.log_prob(x).sum(-1))
+        accepted = (torch.log(eps.accept) < log_r) | (step <= burn // 2)
+        z = tuple(select(accepted, new, old, rows=1) for new, old in zip(z_new, z, strict=True))
+        p, log_p_z = select_fields(accepted, p_new, p), torch.where(accepted, log_p_z_new, log_p_z)
+
+
+def importance(model: DGM, batch: Batch, burn: int, noise: Iterator[StepNoise]) -> Iterator[State]:
+    """Self-normalised importance sampling. A short Gibbs chain completes the rows; the completions x_1 ... x_R of its
+    second half propose z, in turn, and now and then the prior does. The weights know only what was observed:
+
+        w = p(x_obs, z) / (a p(z) + (1 - a) mean_r q(z | x_r)),    a = 1 / PRIOR_EVERY
+
+    One completion alone would be too narrow a proposal wherever much is missing; with a part of the prior no weight can
+    exceed p(x_obs | z) / a, whatever q is (defensive importance sampling: Hesterberg, 1995).
+    """
+    completions = []
+    for step, state in enumerate(islice(gibbs(model, batch, burn, noise), burn)):
+        yield state
+        if step >= burn // 2 and (step - burn // 2) % math.ceil((burn - burn // 2) / COMPLETIONS) == 0:
+            completions.append(model.encode(Batch(state.x)).q)
+    q = GaussianColumns(*(torch.stack(parameters) for parameters in zip(*map(_parameters, completions), strict=True)))
+    for m, eps in enumerate(noise, 1):
+        own = completions[m % len(completions)]
+        z = model.infer(Encoding(own, ()), eps.normal).z if m % PRIOR_EVERY else model.prior(eps.normal)
+        above = _sum(model.log_q(Encoding(own, ()), z)) - own.log_prob(z[0][0]).sum(
+            -1
+        )  # log q(z_l+1|z_l): the same for all r
+        log_q = q.log_prob(z[0]).sum(-1).logsumexp(0) - math.log(len(completions)) + above
+        log_p_z = _sum(model.log_p_z(z))
+        log_proposal = torch.logaddexp(log_p_z - math.log(PRIOR_EVERY), log_q + math.log1p(-1 / PRIOR_EVERY))
+        p = model.decode(z[0][0])
+        log_w = _log_p_observed(p, batch) + log_p_z - log_proposal
+        yield State(complete(batch, p.icdf(eps.uniform)), p, log_w, torch.ones_like(log_w, dtype=torch.bool))
+
+
+def _parameters(q: GaussianColumns) -> tuple[Tensor, Tensor]:
+    return q.mean, q.log_variance
+
+
+def _log_p_observed(p: Distribution, batch: Batch) -> Float[Tensor, " B"]:
+    assert batch.observed is not None
+    return p.log_prob(batch.x.where(batch.observed, 0)).where(batch.observed, 0).sum(-1)
+
+
+def from_prior(model: DGM, batch: Batch, noise: Iterator[StepNoise]) -> State:
+    """A start that is possible under any likelihood: z ~ p(z), and what is missing from p(x|z)."""
+    eps = next(noise)
+    p = model.decode(model.prior(eps.normal)[0][0])
+    return equally(complete(batch, p.icdf(eps.uniform)), p)
+
+
+def complete(batch: Batch, values: Float[Tensor, "B D"]) -> Float[Tensor, "B D"]:
+    """x where it is observed, else the values."""
+    assert batch.observed is not None
+    return batch.x.where(batch.observed, values)
+
+
+def equally(x: Float[Tensor, "B D"], p: Distribution) -> State:
+    """A state that counts as much as any other, and was accepted."""
+    return State(x, p, x.new_zeros(len(x)), torch.ones(len(x), dtype=torch.bool, device=x.device))
+
+
+def _sum(terms: Terms) -> Float[Tensor, " B"]:
+    """Over the levels, of K = 1 sample."""
+    return sum(terms[1:], terms[0])[0]
+
+
+def select(chosen: Bool[Tensor, " B"], new: Tensor, old: Tensor, rows: int = 0) -> Tensor:
+    """Row by row the new or the old; `rows` is the axis of the rows."""
+    shape = [1] * new.ndim
+    shape[rows] = len(chosen)
+    return torch.where(chosen.view(shape), new, old)
+
+
+D = TypeVar("D")
+
+
+def select_fields(chosen: Bool[Tensor, " B"], new: D, old: D) -> D:
+    """The same for every field of a distribution."""
+    names = [field.name for field in fields(cast(Any, new))]
+    return type(new)(*(select(chosen, getattr(new, name), getattr(old, name)) for name in names))
+
+
+@dataclass(frozen=True)
+class Method:
+    """An imputation method: a function (model, batch, burn, noise) -> states without end, of which the first `burn` are
+    not kept.
+    """
+
+    states: Callable[[DGM, Batch, int, Iterator[StepNoise]], Iterator[State]]
+    about: str
+    modelled: bool = True
+    """Whether x must be what the likelihood models: 0 or 1 for a Bernoulli. Else grey levels in [0, 1] will do."""
+    keep: float = 0.5
+    """The last part of the steps that counts; 0: the very last state alone."""
+    weighted: bool = False
+    """Whether the states have weights; else they are a chain."""
+
+    def kept(self, steps: int) -> int:
+        return max(1, round(self.keep * steps))
+
+
+METHODS: dict[str, Method] = {
+    "paper": Method(paper, "fill in means, one state at the end (Li et al., 2016)", modelled=False, keep=0.0),
+    "gibbs": Method(gibbs, "draw the missing values from p(x|z) (Rezende et al., 2014)", modelled=False),
+    "mwg": Method(mwg, "Metropolis within Gibbs: the right law whatever q is (Mattei and Frellsen, 2018)"),
+    "importance": Method(importance, "self-normalised importance sampling after a short Gibbs chain", weighted=True),
+}
+"""name -> how the missing values are found."""
+
+DEFAULT = "importance"
+
+
+@dataclass(frozen=True)
+class Imputation:
+    """Per row; observed entries are as they were given."""
+
+    mean: Float64[Tensor, "N D"]
+    """E[x_mis | x_obs], over the kept states."""
+    draws: Float64[Tensor, "M N D"]
+    """Completions."""
+    log_p: Float64[Tensor, " N"]
+    """log mean_m p(x_mis | z_m) of the values that x has where it is said to be missing; NaN where it has none."""
+    effective: Float64[Tensor, " N"]
+    """Effective number of the kept states, by their weights."""
+    accepted: Float64[Tensor, " N"]
+    """Part of the kept states that were accepted proposals."""
+
+
+def join(parts: Sequence[Imputation]) -> Imputation:
+    """The rows of all parts, in order."""
+    along = {"draws": 1}
+    names = [field.name for field in fields(Imputation)]
+    return Imputation(*(torch.cat([getattr(part, n) for part in parts], along.get(n, 0)) for n in names))
+
+
+def impute(
+    model: DGM,
+    x: Float[Tensor, "N D"],
+    observed: Bool[Tensor, "N D"],
+    method: str = DEFAULT,
+    *,
+    steps: int = 100,
+    keep: int | None = None,
+    draws: int = 0,
+    smooth: bool = False,
+    seed: int = 0,
+    batch_size: int = 250,
+) -> Imputation:
+    """Fill in the entries of x that are not observed, which may hold anything, NaN too.
+
+    `steps` decoder passes a row, of which the last `keep` count (default: the method's own part); `draws` completions,
+    each a draw from p(x|z) of a state or, with `smooth`, its mean, for binary data that stand for grey levels. Row i
+    depends neither on the batches nor on the rows beside it.
+
+    >>> from memgen.recipe import Recipe, build
+    >>> model = build(Recipe().override(["model.hidden=[]", "model.latent=2"]), columns=3)
+    >>> x = torch.tensor([[0.0, 1.0, torch.nan]])
+    >>> impute(model, x, ~x.isnan(), steps=20, draws=5).draws[:, 0].unique(dim=0)[:, :2]
+    tensor([[0., 1.],
+            [0., 1.]], dtype=torch.float64)
+    """
+    return join(list(imputations(model, x, observed, method, steps, keep, draws, smooth, seed, batch_size)))
+
+
+def imputations(
+    model: DGM,
+    x: Float[Tensor, "N D"],
+    observed: Bool[Tensor, "N D"],
+    method: str = DEFAULT,
+    steps: int = 100,
+    keep: int | None = None,
+    draws: int = 0,
+    smooth: bool = False,
+    seed: int = 0,
+    batch_size: int = 250,
+    batch_statistics: bool = False,
+) -> Generator[Imputation, None, None]:
+    """The same, a batch of rows at a time, for progress bars. With `batch_statistics` batch norm uses the statistics of
+    the batch at hand, as the paper's authors did; rows then depend on the rows beside them.
+    """
+    if method not in METHODS:
+        raise unknown("imputation method", method, METHODS)
+    own = METHODS[method]
+    keep = own.kept(steps) if keep is None else keep
+    _check_counts(steps, keep, draws, own)
+    check_incomplete(model, x, observed, method)
+    if not batch_statistics:
+        require_statistics(model)
+    inner = copy.deepcopy(model).double().train(batch_statistics)
+    device = next(inner.parameters()).device
+    for first in range(0, len(x), batch_size):
+        rows = slice(first, first + batch_size)
+        batch = Batch(x[rows].double().to(device), observed[rows].to(device))
+        indices = range(first, first + len(batch.x))
+        noise = RowNoise(seed, indices, model.latent, x.shape[1], device)
+        with torch.no_grad():
+            states = islice(own.states(inner, batch, steps - keep, noise.steps()), steps - keep, steps)
+            slots = Slots(draws, keep, batch, smooth, Choices(seed, indices, device) if own.weighted else None)
+            result = _collect(batch, states, slots)
+        _check_finite(result)
+        yield result
+
+
+def _check_finite(result: Imputation) -> None:
+    """Under an unbounded likelihood, a poor encoder can drive a chain further and further away."""
+    lost = int((~result.mean.isfinite()).any(-1).sum())
+    if lost:
+        raise MemgenError(
+            f"the values that were filled in grew beyond all bounds in {lost} of {len(result.mean)} rows: this model's "
+            "encoder does not fit its decoder; train it longer"
+        )
+
+
+def _check_counts(steps: int, keep: int, draws: int, method: Method) -> None:
+    if steps < 2:
+        raise MemgenError(f"steps must be at least 2, not {steps}")
+    most = steps - 1 if method.weighted else steps  # weighted states need a completion to start from
+    if not 1 <= keep <= most:
+        raise MemgenError(f"with {steps} steps the number of states to keep must lie between 1 and {most}, not {keep}")
+    if not 0 <= draws <= keep:
+        raise MemgenError(f"{draws} draws need at least as many kept states, and these are {keep}; use more steps")
+
+
+def check_incomplete(model: DGM, x: Float[Tensor, "N D"], observed: Bool[Tensor, "N D"], method: str) -> None:
+    """Refuse, in one line, observed values that the method cannot use."""
+    head = model.likelihood
+    if not METHODS[method].modelled and head.encoded != head.columns:
+        raise MemgenError(f"the method {method} fills in means, which this likelihood has no code for; use mwg")
+    values = x.where(observed, 0)
+    grey = head.binary and not METHODS[method].modelled and bool(((values >= 0) & (values <= 1)).all())
+    check_values(head, values.round() if grey else values, "the data")
+
+
+def _collect(batch: Batch, states: Iterator[State], slots: Slots) -> Imputation:
+    """Weighted sums over the kept states, in one pass."""
+    assert batch.observed is not None
+    missing = ~batch.observed
+    truth = batch.x.where(missing & ~batch.x.isnan(), 0)
+    log_sum = batch.x.new_full((len(batch.x),), -torch.inf)
+    log_squares, log_p = log_sum.clone(), log_sum.clone()
+    mean, accepted = torch.zeros_like(batch.x), torch.zeros_like(log_sum)
+    for state in states:
+        log_w = state.log_weight
+        log_sum = torch.logaddexp(log_sum, log_w)
+        log_squares = torch.logaddexp(log_squares, 2 * log_w)
+        share = torch.exp(log_w - log_sum)  # of this state among those so far
+        mean = mean + share.unsqueeze(-1) * (state.p.mean - mean)
+        log_p = torch.logaddexp(log_p, log_w + state.p.log_prob(truth).where(missing, 0).sum(-1))
+        accepted = accepted + state.accepted / slots.keep
+        slots.add(state, share)
+    log_p = (log_p - log_sum).where(~(batch.x.isnan() & missing).any(-1), torch.nan)
+    parts = complete(batch, mean), slots.x, log_p, torch.exp(2 * log_sum - log_squares), accepted
+    return Imputation(*(part.cpu() for part in parts))
+
+
+class Slots:
+    """Completions from states that pass by once: of a chain, states at equal distances; of weighted states, each takes
+    a slot with a probability in proportion to its weight.
+    """
+
+    def __init__(self, draws: int, keep: int, batch: Batch, smooth: bool, choices: Choices | None) -> None:
+        self.x = batch.x.new_zeros(draws, *batch.x.shape)
+        self.batch, self.smooth, self.keep, self.choices = batch, smooth, keep, choices
+        self.passed = 0
+
+    def add(self, state: State, share: Float[Tensor, " B"]) -> None:
+        draws = len(self.x)
+        before, self.passed = self.passed * draws // self.keep, self.passed + 1
+        if not draws:
+            return
+        x = complete(self.batch, state.p.mean) if self.smooth else state.x
+        if self.choices is None:
+            self.x[before : self.passed * draws // self.keep] = x
+        else:
+            self.x = torch.where((self.choices.uniform(draws) < share).unsqueeze(-1), x, self.x)

@@ -1,0 +1,40 @@
+"""How far an imputation is from the truth, with its error."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+class SquaredError(NamedTuple):
+    """Per missing entry."""
+
+    mean: float
+    standard_error: float
+    """Over rows; NaN for a single row."""
+    missing: int
+    """Entries that were missing."""
+
+
+def squared_error(
+    guess: Float[Tensor, "N D"], truth: Float[Tensor, "N D"], missing: Bool[Tensor, "N D"]
+) -> SquaredError:
+    """sum of squares / number of missing entries, and the standard error of that ratio over rows (rows may miss
+    different numbers of entries): sqrt(N/(N-1) sum_i (s_i - m_i * mse)^2) / sum_i m_i.
+
+    >>> import torch
+    >>> squared_error(torch.ones(2, 3), torch.zeros(2, 3), torch.eye(2, 3).bool())
+    SquaredError(mean=1.0, standard_error=0.0, missing=2)
+    """
+    squares = ((guess.double() - truth.double()) ** 2).where(missing, 0).sum(-1)
+    counts = missing.sum(-1).double()
+    total, rows = float(counts.sum()), len(squares)
+    if not total:
+        return SquaredError(math.nan, math.nan, 0)
+    mean = float(squares.sum()) / total
+    spread = float(((squares - counts * mean) ** 2).sum())
+    error = math.sqrt(rows / (rows - 1) * spread) / total if rows > 1 else math.nan
+    return SquaredError(mean, error, int(total))

@@ -1,0 +1,265 @@
+"""Missing values: against the exact conditional law, and what must hold for every method."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from memgen.errors import MemgenError
+from memgen.model import DGM
+from memgen.recipe import Recipe, build
+from memgen.tasks.imputation import AUTHORS_BATCH, METHODS, imputations, impute, join
+from memgen.tasks.patterns import missing_entries, scaled_patterns
+from memgen.train import collect_statistics
+from tests.exact import LinearGaussian, linear_gaussian
+
+COPIES = 1000
+MASKS = torch.tensor([[0, 0, 1, 1, 0], [1, 1, 1, 1, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]], dtype=torch.bool)
+
+
+def conditional(exact: LinearGaussian, x: Tensor, missing: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and covariance of x_mis given x_obs under N(mean, covariance)."""
+    m, o = missing.nonzero().flatten(), (~missing).nonzero().flatten()
+    S = exact.covariance
+    gain = S[m][:, o] @ torch.linalg.inv(S[o][:, o])
+    return exact.mean[m] + gain @ (x[o] - exact.mean[o]), S[m][:, m] - gain @ S[o][:, m]
+
+
+def check_law(exact: LinearGaussian, method: str, steps: int, keep: int) -> None:
+    """One state of each of many chains on the same row: their mean and covariance are the exact ones."""
+    x = exact.sample(1)[0] + 1.0
+    for missing in MASKS[:3]:
+        rows, observed = x.expand(COPIES, -1), (~missing).expand(COPIES, -1)
+        holes = rows.where(observed, torch.nan)
+        result = impute(exact.model, holes, observed, method, steps=steps, keep=keep, draws=1, batch_size=COPIES)
+        values = result.draws[0][:, missing].float()
+        mean, covariance = conditional(exact, x, missing)
+        error = covariance.diagonal().sqrt() / math.sqrt(COPIES)
+        assert ((values.mean(0) - mean).abs() < 4.5 * error).all(), (values.mean(0) - mean) / error
+        if method == "paper":
+            continue
+        scale = covariance.diagonal().sqrt()
+        # A correlation's standard error is at most 1/sqrt(n), a variance's sqrt(2/n).
+        off = (values.T.cov().reshape(covariance.shape) - covariance) / torch.outer(scale, scale)
+        assert off.abs().max() < 4.5 * math.sqrt(2 / COPIES), off
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+@pytest.mark.parametrize(
+    ("method", "steps", "keep"), [("paper", 60, 1), ("gibbs", 60, 1), ("mwg", 60, 1), ("importance", 150, 120)]
+)
+def test_with_an_exact_encoder_every_method_has_the_exact_law(method: str, steps: int, keep: int, levels: int) -> None:
+    check_law(linear_gaussian(levels), method, steps, keep)
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+@pytest.mark.parametrize(("method", "steps", "keep"), [("mwg", 150, 1), ("importance", 200, 170)])
+def test_with_a_wrong_encoder_mwg_and_importance_still_have_it(method: str, steps: int, keep: int, levels: int) -> None:
+    check_law(linear_gaussian(levels, off=0.2), method, steps, keep)
+
+
+def test_with_a_wrong_encoder_gibbs_has_not() -> None:
+    with pytest.raises(AssertionError):
+        check_law(linear_gaussian(1, off=0.2), "gibbs", 60, 1)
+
+
+@pytest.mark.parametrize("method", ["gibbs", "mwg", "importance"])
+def test_averages_over_states_are_exact_means_and_log_likelihoods(method: str) -> None:
+    """The mean over the kept states, and log mean_m p(x_mis|z_m) against the exact conditional density."""
+    exact = linear_gaussian(1)
+    x = exact.sample(1)[0]
+    observed = (~MASKS[0]).expand(COPIES, -1)
+    result = impute(exact.model, x.expand(COPIES, -1), observed, method, steps=160, keep=120, batch_size=COPIES)
+    mean, covariance = conditional(exact, x, MASKS[0])
+    torch.testing.assert_close(result.mean[:, 2:4].mean(0).float(), mean, atol=0.03, rtol=0)
+    law = torch.distributions.MultivariateNormal(mean, covariance)
+    assert result.log_p.exp().mean().log().item() == pytest.approx(law.log_prob(x[2:4]).item(), abs=0.05)
+    if method == "mwg":
+        assert result.accepted.min() > 0.999  # the exact encoder proposes from p(z|x): never refused
+    assert result.effective.max() <= 120 * (1 + 1e-9)
+
+
+def binary_model(levels: int = 1) -> tuple[DGM, Tensor]:
+    torch.manual_seed(0)
+    sizes = [
+        ["model.hidden=[12]", "model.latent=3", "model.slots=[5]"],
+        ["model.hidden=[[12], [8]]", "model.latent=[3, 2]"],
+    ]
+    model = build(Recipe().override(sizes[levels - 1]), columns=6)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.5 * torch.randn_like(parameter))
+    x = (torch.rand(40, 6) < 0.4).float()
+    collect_statistics(model, x)
+    return model.eval(), x
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("levels", [1, 2])
+def test_what_holds_for_every_method(method: str, levels: int) -> None:
+    model, x = binary_model(levels)
+    observed = torch.rand(40, 6, generator=torch.Generator().manual_seed(1)) < 0.5
+    observed[0], observed[1] = True, False
+    holes = x.where(observed, torch.nan)
+    result = impute(model, holes, observed, method, steps=20, draws=1)
+    for completed in (result.mean, result.draws[0]):
+        assert completed.isfinite().all()
+        assert completed[observed].equal(x[observed].double())
+        assert (completed >= 0).all()
+        assert (completed <= 1).all()
+    assert result.mean[0].equal(x[0].double())
+    if method != "paper":
+        assert ((result.draws == 0) | (result.draws == 1)).all()
+    # The result does not depend on how rows are batched, nor on what stood where a value is missing.
+    again = impute(model, x.where(observed, 77.0), observed, method, steps=20, draws=1, batch_size=7)
+    torch.testing.assert_close(again.mean, result.mean, rtol=0, atol=1e-10)
+    torch.testing.assert_close(again.draws, result.draws, rtol=0, atol=1e-10)
+    few = impute(model, holes[:5], observed[:5], method, steps=20, draws=1)
+    torch.testing.assert_close(few.mean, result.mean[:5], rtol=0, atol=1e-10)
+    assert not impute(model, holes, observed, method, steps=20, seed=1).mean.equal(result.mean)
+    assert model.likelihood.columns == 6
+    assert next(model.parameters()).dtype == torch.float32  # the caller's model is left as it was
+    assert not model.training
+
+
+@pytest.mark.parametrize("method", ["mwg", "importance"])
+@pytest.mark.parametrize("levels", [1, 2])
+def test_on_binary_data_with_a_random_encoder_the_law_is_that_of_exact_enumeration(method: str, levels: int) -> None:
+    """p(x_mis|x_obs) of all 8 completions, from p(x) = E p(x|z) over draws of the prior, against the methods' draws."""
+    model, x = binary_model(levels)
+    missing = torch.tensor([1, 0, 1, 0, 0, 1], dtype=torch.bool)
+    all_x = x[3].repeat(8, 1)
+    all_x[:, missing] = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * 3)
+    with torch.no_grad():
+        z = model.prior(model.noise(1, 200_000, torch.Generator().manual_seed(2)))[0][0]
+        p_x = model.decode(z)
+        p = torch.stack([p_x.log_prob(row).sum(-1).exp().mean() for row in all_x])
+    p = p / p.sum()
+    copies = 2000
+    rows, observed = x[3].expand(copies, -1), (~missing).expand(copies, -1)
+    result = impute(model, rows, observed, method, steps=200, keep=150, draws=1, batch_size=copies)
+    code = (result.draws[0][:, missing] @ torch.tensor([4.0, 2.0, 1.0]).double()).long()
+    frequency = torch.bincount(code, minlength=8) / copies
+    error = (p * (1 - p) / copies).sqrt()
+    assert ((frequency - p).abs() < 4.5 * error + 0.01).all(), (frequency, p)
+    truth = p[int((x[3, missing] @ torch.tensor([4.0, 2.0, 1.0])).item())]
+    assert result.log_p.exp().mean().item() == pytest.approx(truth.item(), rel=0.1)
+
+
+def test_draws_of_a_chain_are_spread_and_draws_of_weighted_states_follow_the_weights() -> None:
+    model, x = binary_model()
+    observed = torch.zeros(40, 6, dtype=torch.bool)
+    result = impute(model, x, observed, "gibbs", steps=40, keep=20, draws=20)
+    assert len(result.draws.flatten(1).unique(dim=0)) > 10
+    smooth = impute(model, x, observed, "gibbs", steps=40, keep=20, draws=20, smooth=True)
+    torch.testing.assert_close(smooth.draws.mean(0), smooth.mean)  # all kept states, each once
+    weighted = impute(model, x, observed, "importance", steps=60, keep=50, draws=50, smooth=True)
+    assert (weighted.draws.mean(0) - weighted.mean).abs().mean() < 0.05
+
+
+def test_batch_statistics_are_those_of_the_batch() -> None:
+    model, x = binary_model()
+    observed = missing_entries("rand-0.5", (), 6, 40).logical_not()
+    exact = join(list(imputations(model, x, observed, "paper", batch_size=AUTHORS_BATCH)))
+    batch = join(list(imputations(model, x, observed, "paper", batch_size=AUTHORS_BATCH, batch_statistics=True)))
+    halves = join(list(imputations(model, x, observed, "paper", batch_size=20, batch_statistics=True)))
+    assert not torch.allclose(exact.mean, batch.mean)
+    assert not torch.allclose(batch.mean, halves.mean)
+    assert not model.training
+
+
+def test_patterns_are_the_papers() -> None:
+    rect = missing_entries("rect-12", (28, 28), 784, 2)[1].view(28, 28)
+    expected = torch.zeros(28, 28, dtype=torch.bool)
+    expected[8:20, 8:20] = True
+    assert rect.equal(expected)
+    half = missing_entries("half", (28, 28), 784, 1).view(28, 28)
+    assert half[:, :14].all()
+    assert not half[:, 14:].any()
+    rand = missing_entries("rand-0.6", (28, 28), 784, 400)
+    assert rand.float().mean().item() == pytest.approx(0.6, abs=0.005)
+    assert rand[:10].equal(missing_entries("rand-0.6", (28, 28), 784, 10))
+    assert not rand.equal(missing_entries("rand-0.6", (28, 28), 784, 400, seed=1))
+    assert not rand[0].equal(rand[1])
+
+
+def test_halves_are_four() -> None:
+    shape = (5, 4)
+    parts = {
+        name: missing_entries(f"half-{name}", shape, 20, 1).view(shape) for name in ("left", "right", "top", "bottom")
+    }
+    assert (parts["left"] ^ parts["right"]).all()
+    assert (parts["top"] & parts["bottom"]).sum() == 0
+    assert parts["top"][:2].all()
+    assert parts["bottom"][3:].all()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shape", "words"),
+    [
+        ("rect-9", (8, 8), "does not fit"),
+        ("rect-0", (8, 8), "does not fit"),
+        ("rand-1.5", (8, 8), "between 0 and 1"),
+        ("rand-x", (8, 8), "between 0 and 1"),
+        ("half", (), "for images"),
+        ("circle", (8, 8), "Choices: rect-N"),
+        ("half-middle", (8, 8), "Choices"),
+        ("rect-1e3", (8, 8), "Choices"),
+    ],
+)
+def test_patterns_that_do_not_fit_are_refused(pattern: str, shape: tuple[int, ...], words: str) -> None:
+    with pytest.raises(MemgenError, match=words):
+        missing_entries(pattern, shape, 64, 3)
+
+
+def test_the_papers_patterns_scale_with_the_image() -> None:
+    for shape in ((28, 28), (8, 8), (16, 8), (28, 20)):
+        for pattern in scaled_patterns(shape):
+            assert missing_entries(pattern, shape, shape[0] * shape[1], 1).any()
+    assert scaled_patterns(()) == ("rand-0.3", "rand-0.6")
+
+
+def wrong(x: Tensor, observed: Tensor) -> list[tuple[Callable[[], object], str]]:
+    model, _ = binary_model()
+    half = torch.full_like(x, 0.5)
+    return [
+        (lambda: impute(model, x, observed, "gibs"), "did you mean 'gibbs'"),
+        (lambda: impute(model, x, observed, steps=1), "at least 2"),
+        (lambda: impute(model, x, observed, steps=10, keep=11), "between 1 and 10"),
+        (lambda: impute(model, x, observed, "importance", steps=10, keep=10), "between 1 and 9"),
+        (lambda: impute(model, x, observed, steps=10, keep=5, draws=6), "6 draws need"),
+        (lambda: impute(model, half, observed, "mwg"), "0 and 1 only"),
+        (lambda: impute(model, 3 * half, observed, "paper"), r"values in \[0, 1\]"),
+        (lambda: impute(model, x.fill_diagonal_(torch.nan), torch.ones_like(observed)), "NaN"),
+        (lambda: impute(build(Recipe().override(["model.hidden=[4]"]), 6), x, observed), "never collected"),
+    ]
+
+
+@pytest.mark.parametrize("case", range(9))
+def test_bad_input_is_refused_in_one_line(case: int) -> None:
+    call, words = wrong(torch.ones(4, 6), torch.eye(4, 6, dtype=torch.bool))[case]
+    with pytest.raises(MemgenError, match=words) as error:
+        call()
+    assert "\n" not in str(error.value)
+
+
+def test_means_are_no_categories() -> None:
+    model = build(Recipe().override(["model.hidden=[]", "model.likelihood=categorical", "model.categories=3"]), 4)
+    x = torch.randint(0, 3, (5, 4)).float()
+    observed = torch.rand(5, 4) < 0.5
+    with pytest.raises(MemgenError, match="use mwg"):
+        impute(model, x, observed, "paper")
+    draws = impute(model, x, observed, "mwg", steps=10, draws=3).draws
+    assert set(draws.unique().tolist()) <= {0.0, 1.0, 2.0}
+
+
+def test_grey_levels_are_for_the_methods_that_fill_in_means() -> None:
+    model, _ = binary_model()
+    x = torch.rand(5, 6)
+    observed = torch.rand(5, 6) < 0.5
+    for method in ("paper", "gibbs"):
+        assert impute(model, x, observed, method, steps=5).mean[observed].equal(x[observed].double())
