@@ -1,0 +1,44 @@
+"""What Q sees in a row: the posterior mean and the last deterministic layer, as features for other methods."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from memgen.layers import require_statistics
+from memgen.model import DGM, Batch
+
+CHUNK = 1000
+
+
+class Features(NamedTuple):
+    mean: Float[Tensor, "N d"]
+    """The mean of q(z_1|x)."""
+    last: Float[Tensor, "N units"]
+    """The output of the last deterministic layer of Q, below z_1; the mean itself where there is no such layer."""
+
+
+@torch.no_grad()
+def features(model: DGM, x: Float[Tensor, "N D"]) -> Features:
+    """Features of every row; they depend on nothing but the row.
+
+    >>> from memgen.recipe import Recipe, build
+    >>> model = build(Recipe().override(["model.hidden=[8, 5]", "model.latent=2", "model.norm=none"]), columns=3)
+    >>> found = features(model, torch.rand(4, 3))
+    >>> found.mean.shape, found.last.shape
+    (torch.Size([4, 2]), torch.Size([4, 5]))
+    """
+    require_statistics(model)
+    training = model.training
+    model.eval()
+    weights = next(model.parameters())
+    means, lasts = [], []
+    for rows in x.split(CHUNK):
+        q, layers = model.encode(Batch(rows.to(weights)))
+        means.append(q.mean.cpu())
+        lasts.append((layers[-1].output if layers else q.mean).cpu())
+    model.train(training)
+    return Features(torch.cat(means), torch.cat(lasts))
