@@ -1,0 +1,276 @@
+"""The user's own incomplete data: a CSV table, a NumPy array or a folder of images, read, and written back completed.
+
+Missing is NaN, an empty cell, or a pixel whose alpha is 0. What was observed goes out as it came in: cells keep their
+very text, arrays their bits, images their grey levels.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from memgen.errors import MemgenError
+from memgen.storage import write_atomically
+
+MISSING = {"", "nan", "na", "n/a", "null", "none", "?"}
+"""Cells of a table that stand for a missing value, in any case."""
+PICTURES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
+
+
+@runtime_checkable
+class Incomplete(Protocol):
+    """Rows with holes, and how they are written once the holes are filled."""
+
+    @property
+    def x(self) -> Float64[Tensor, "N D"]:
+        """NaN where a value is missing."""
+        ...
+
+    def write(self, output: Path, completed: Float64[Tensor, "N D"]) -> None:
+        """Only entries that are NaN in x are taken from `completed`."""
+        ...
+
+
+def read_incomplete(path: Path, columns: int, shape: tuple[int, ...], levels: int, empty: bool = False) -> Incomplete:
+    """A .csv, .npy, .npz file or a folder of images, for a model with so many columns.
+
+    Bytes of images become v/levels. A column without a single value is refused, unless `empty`.
+    """
+    if path.is_dir():
+        return read_images(path, columns, shape, levels)
+    if not path.exists():
+        raise MemgenError(f"there is no file or folder {path}")
+    readers: dict[str, Callable[[Path, int], Incomplete]] = {
+        ".csv": read_table,
+        ".tsv": read_table,
+        ".npy": read_array,
+        ".npz": read_array,
+    }
+    if path.suffix.lower() not in readers:
+        raise MemgenError(f"{path}: the ending must be .csv, .npy or .npz, or it must be a folder of images")
+    data = readers[path.suffix.lower()](path, columns)
+    if len(data.x) > 1 and not empty:
+        refuse_empty_columns(path, data.x)
+    return data
+
+
+def refuse_empty_columns(path: Path, x: Float64[Tensor, "N D"]) -> None:
+    nothing = x.isnan().all(0).nonzero().flatten().tolist()
+    if nothing:
+        more = f" (and {len(nothing) - 1} more)" if len(nothing) > 1 else ""
+        raise MemgenError(
+            f"{path}: column {nothing[0] + 1}{more} has not one value; if that is meant, say --allow-empty-columns"
+        )
+
+
+def check_width(path: object, found: int, columns: int) -> None:
+    if found != columns:
+        what = "too few" if found < columns else "too many"
+        raise MemgenError(f"{path} has {found} columns, which is {what}: the model has {columns}")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A CSV file as its very text, cell by cell."""
+
+    x: Float64[Tensor, "N D"]
+    head: str
+    """What stands before the first row: a byte-order mark, a line of names."""
+    cells: list[list[str]]
+    ends: list[str]
+    """What stands after each row: the end of its line, and any empty lines."""
+    delimiter: str
+
+    def write(self, output: Path, completed: Float64[Tensor, "N D"]) -> None:
+        lines = [self.head]
+        holes = self.x.isnan()
+        for texts, hole, values, end in zip(self.cells, holes.tolist(), completed.tolist(), self.ends, strict=True):
+            row = [f"{v:.6g}" if h else text for text, h, v in zip(texts, hole, values, strict=True)]
+            lines.append(self.delimiter.join(row) + end)
+        write_atomically(output, "".join(lines).encode())
+
+
+def read_table(path: Path, columns: int) -> Table:
+    try:
+        text = path.read_bytes().decode()
+    except UnicodeDecodeError:
+        raise MemgenError(f"{path} is not a text file in UTF-8") from None
+    mark = "\ufeff" if text.startswith("\ufeff") else ""
+    lines = text.removeprefix(mark).splitlines(keepends=True)
+    while lines and not lines[0].strip():
+        mark += lines.pop(0)
+    if not lines:
+        raise MemgenError(f"{path} is empty")
+    delimiter = max(",;\t", key=lines[0].count)
+    names = split(lines[0].rstrip("\r\n"), delimiter)
+    header = all(_number(cell) is None for cell in names) and not all(_is_missing(cell) for cell in names)
+    head = mark + (lines.pop(0) if header else "")
+    cells: list[list[str]] = []
+    ends: list[str] = []
+    rows: list[list[float]] = []
+    for number, line in enumerate(lines, 2 if header else 1):
+        body = line.rstrip("\r\n")
+        if not body and columns > 1:  # an empty line is no row
+            head, ends = (head, [*ends[:-1], ends[-1] + line]) if ends else (head + line, ends)
+            continue
+        texts = split(body, delimiter)
+        check_width(f"{path}, line {number},", len(texts), columns)
+        rows.append([_value(path, number, i, cell) for i, cell in enumerate(texts, 1)])
+        cells.append(texts)
+        ends.append(line[len(body) :])
+    if not rows:
+        raise MemgenError(f"{path} has no rows")
+    return Table(torch.tensor(rows, dtype=torch.float64), head, cells, ends, delimiter)
+
+
+def split(line: str, delimiter: str) -> list[str]:
+    """The cells of a line with their very text, quotes and blanks included.
+
+    >>> split('1, "2",,3', ",")
+    ['1', ' "2"', '', '3']
+    """
+    cell = rf'((?:\s*"(?:[^"]|"")*"\s*)|[^{delimiter}]*)(?:{delimiter}|$)'
+    found = re.findall(cell, line)
+    # The pattern meets the end of a line once more, unless the line ends in a delimiter, behind which a cell is empty.
+    return found if line.endswith(delimiter) or not line else found[:-1]
+
+
+def _bare(cell: str) -> str:
+    return cell.strip().removeprefix('"').removesuffix('"').strip()
+
+
+def _is_missing(cell: str) -> bool:
+    return _bare(cell).lower() in MISSING
+
+
+def _number(cell: str) -> float | None:
+    try:
+        return float(_bare(cell))
+    except ValueError:
+        return None
+
+
+def _value(path: Path, line: int, column: int, cell: str) -> float:
+    if _is_missing(cell):
+        return math.nan
+    value = _number(cell)
+    if value is None or not math.isfinite(value):
+        raise MemgenError(f"{path}, line {line}, column {column}: {_bare(cell)[:40]!r} is not a number")
+    return value
+
+
+@dataclass(frozen=True)
+class Array:
+    """A NumPy array (N, columns) or (N, height, width)."""
+
+    x: Float64[Tensor, "N D"]
+    values: NDArray[Any]
+
+    def write(self, output: Path, completed: Float64[Tensor, "N D"]) -> None:
+        out, holes = self.values.copy(), np.isnan(self.values)
+        out[holes] = completed.numpy().reshape(out.shape)[holes]  # all else keeps its bits
+        content = io.BytesIO()
+        if output.suffix.lower() == ".npz":
+            np.savez(content, x=out)
+        else:
+            np.save(content, out, allow_pickle=False)
+        write_atomically(output, content.getvalue())
+
+
+def read_array(path: Path, columns: int) -> Array:
+    try:
+        found = np.load(path, allow_pickle=False)
+        if isinstance(found, np.lib.npyio.NpzFile):
+            names = found.files
+            if len(names) != 1 and "x" not in names:
+                raise MemgenError(f"{path} holds {len(names)} arrays ({', '.join(names)[:80]}); it must hold one, or x")
+            found = found["x" if "x" in names else names[0]]
+    except MemgenError:
+        raise
+    except (ValueError, OSError, EOFError, KeyError) as error:
+        raise MemgenError(f"cannot read {path} as a NumPy array of numbers: {str(error).splitlines()[0]}") from None
+    except Exception as error:  # zipfile has its own
+        raise MemgenError(f"cannot read {path}: {error}") from None
+    if not (np.issubdtype(found.dtype, np.floating) or np.issubdtype(found.dtype, np.integer) or found.dtype == bool):
+        raise MemgenError(f"{path} holds {found.dtype}, not numbers")
+    if found.ndim not in (2, 3) or len(found) == 0:
+        raise MemgenError(f"{path} has shape {found.shape}; rows must come first: (N, columns) or (N, height, width)")
+    rows = found.reshape(len(found), -1).astype(np.float64)
+    check_width(path, rows.shape[1], columns)
+    if np.isinf(rows).any():
+        row, column = np.argwhere(np.isinf(rows))[0]
+        raise MemgenError(f"{path} has an infinity at row {row}, column {column}")
+    return Array(torch.from_numpy(rows), found)
+
+
+@dataclass(frozen=True)
+class Images:
+    """Grey images of one size; a pixel with alpha 0 is missing."""
+
+    x: Float64[Tensor, "N D"]
+    grey: NDArray[np.uint8]
+    """(N, height, width)"""
+    names: list[str]
+    levels: int
+
+    def write(self, output: Path, completed: Float64[Tensor, "N D"]) -> None:
+        bytes_ = np.clip(np.round(completed.numpy() * self.levels), 0, 255).astype(np.uint8).reshape(self.grey.shape)
+        holes = self.x.isnan().numpy().reshape(self.grey.shape)
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise MemgenError(f"cannot make the folder {output}: {error.strerror}") from None
+        for name, image in zip(self.names, np.where(holes, bytes_, self.grey), strict=True):
+            content = io.BytesIO()
+            Image.fromarray(image).save(content, "PNG")
+            write_atomically(output / f"{name}.png", content.getvalue())
+
+
+def read_images(folder: Path, columns: int, shape: tuple[int, ...], levels: int) -> Images:
+    if len(shape) != 2 or math.prod(shape) != columns:
+        raise MemgenError(f"this model has {columns} columns that are no images; give it a .csv, .npy or .npz file")
+    paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in PICTURES)
+    if not paths:
+        raise MemgenError(f"there are no images in {folder} (endings: {' '.join(sorted(PICTURES))})")
+    names = [path.stem for path in paths]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise MemgenError(f"{folder} has two images named {twice}, which would become one {twice}.png")
+    pairs = [read_image(path, (shape[0], shape[1])) for path in paths]
+    grey = np.stack([pair[0] for pair in pairs])
+    holes = np.stack([pair[1] for pair in pairs])
+    x = np.where(holes, np.nan, grey / levels).reshape(len(paths), -1)
+    return Images(torch.from_numpy(x), grey, names, levels)
+
+
+def read_image(path: Path, shape: tuple[int, int]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+    """Grey levels and holes of one image."""
+    try:
+        with Image.open(path) as image:
+            width, height = image.size
+            if (height, width) != shape:
+                raise MemgenError(
+                    f"{path} is {height} x {width} pixels, the model's images are {shape[0]} x {shape[1]}"
+                )
+            if image.mode.startswith(("I", "F")):
+                raise MemgenError(f"{path} has more than 8 bits per pixel (mode {image.mode}); save it with 8")
+            channels = np.asarray(image.convert("RGBA"))
+    except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise MemgenError(f"cannot read the image {path}: {str(error).splitlines()[0]}") from None
+    holes = channels[..., 3] == 0
+    colour = channels[..., :3]
+    if bool((colour != colour[..., :1])[~holes].any()):
+        raise MemgenError(f"{path} is a colour image; the model has one channel, save it as grey levels")
+    return np.where(holes, 0, colour[..., 0]).astype(np.uint8), holes
