@@ -37,6 +37,12 @@ if TYPE_CHECKING:
     from memgen.run import save as save
     from memgen.seeds import binarise as binarise
     from memgen.tasks.density import log_likelihood as log_likelihood
+    from memgen.tasks.features import features as features
+    from memgen.tasks.imputation import impute as impute
+    from memgen.tasks.inspection import inspect as inspect
+    from memgen.tasks.patterns import missing_entries as missing_entries
+    from memgen.tasks.sampling import interpolate as interpolate
+    from memgen.tasks.sampling import reconstruct as reconstruct
     from memgen.tasks.sampling import sample as sample
     from memgen.train import collect_statistics as collect_statistics
     from memgen.train import fit as fit
@@ -49,7 +55,11 @@ _HOMES = {
     "seeds": ("binarise",),
     "run": ("load", "save"),
     "tasks.density": ("log_likelihood",),
-    "tasks.sampling": ("sample",),
+    "tasks.features": ("features",),
+    "tasks.imputation": ("impute",),
+    "tasks.inspection": ("inspect",),
+    "tasks.patterns": ("missing_entries",),
+    "tasks.sampling": ("interpolate", "reconstruct", "sample"),
     "train": ("collect_statistics", "fit"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

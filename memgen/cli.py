@@ -8,6 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,6 +18,8 @@ from memgen.errors import MemgenError, unknown
 BAD_INPUT = 2
 FAILED = 1
 INTERRUPTED = 130
+IMPUTATION = "importance"
+"""The default method; said here too, so that --help need not wait for torch (a test holds the two together)."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -49,13 +52,15 @@ def whole(at_least: int) -> Callable[[str], int]:
 def parser() -> Parser:
     top = Parser(
         prog="memgen",
-        description="Deep generative models with external memory: train, score, sample.",
+        description="Deep generative models with external memory: train, score, sample, fill in, look inside.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="examples:\n"
         "  memgen demo                                        a VAE and a MEM-VAE side by side, in a minute\n"
         "  memgen train digits-mem-vae --out runs/digits      train a shipped recipe\n"
         "  memgen evaluate runs/digits                        its log-likelihood on the test set\n"
-        "  memgen sample runs/digits -o samples.png           what it dreams of\n\n"
+        "  memgen sample runs/digits -o samples.png           what it dreams of\n"
+        "  memgen impute runs/digits --pattern half           what it makes of half an image\n"
+        "  memgen report runs/digits -o report.html           all of it on one page\n\n"
         "Every command explains itself: memgen COMMAND --help",
     )
     top.add_argument("--version", action="version", version=f"memgen {__version__}")
@@ -63,6 +68,11 @@ def parser() -> Parser:
     _add_train(commands)
     _add_evaluate(commands)
     _add_sample(commands)
+    _add_impute(commands)
+    _add_features(commands)
+    _add_classify(commands)
+    _add_inspect(commands)
+    _add_report(commands)
     _add_show(commands)
     _add_recipes(commands)
     _add_data(commands)
@@ -109,7 +119,7 @@ def _add_train(commands: Any) -> None:
     command = _command(
         commands,
         "train",
-        "train",
+        "training.train",
         "Train a model and keep it in a run folder.\n\nCtrl-C saves and stops; --resume goes on, also after a crash, "
         "to the very weights that an uninterrupted run would have had.",
         [
@@ -143,7 +153,7 @@ def _add_evaluate(commands: Any) -> None:
     command = _command(
         commands,
         "evaluate",
-        "evaluate",
+        "evaluation.evaluate",
         "Estimate log p(x) of held-out data by importance sampling, in nats.\n\nResults per example are kept in "
         "RUN/likelihood, so an interrupted evaluation goes on where it was.",
         [
@@ -161,15 +171,25 @@ def _add_evaluate(commands: Any) -> None:
     _add_device(command)
 
 
+def _add_rows(command: Parser, what: str) -> None:
+    """Which data: --data, --split."""
+    command.add_argument("--data", metavar="NAME", help="a data set (default: the one of the run)")
+    command.add_argument("--split", default="test", help=f"{what}: train, valid or test (default)")
+
+
 def _add_sample(commands: Any) -> None:
     command = _command(
         commands,
         "sample",
-        "sample",
+        "sampling.sample",
         "Draw new images from a model: the first N of a seed, nothing picked.",
         [
             "memgen sample runs/digits -n 64 -o samples.png",
             "memgen sample runs/digits -n 1000 --draw --npy draws.npy",
+            "memgen sample runs/digits --both -o both.png",
+            "memgen sample runs/digits --reconstruct -o reconstructions.png",
+            "memgen sample runs/digits --interpolate 3 8 -o between.png",
+            "memgen sample runs/digits --walk 0 -o walk.png",
         ],
     )
     command.add_argument("path", metavar="RUN", type=Path, help="a run folder or a model file")
@@ -185,6 +205,149 @@ def _add_sample(commands: Any) -> None:
         help="the raw arrays (n, columns); without a name: beside the grid",
     )
     command.add_argument("--draw", action="store_true", help="draws of x instead of the means of p(x|z)")
+    command.add_argument("--both", action="store_true", help="means and draws of the same z, one above the other")
+    command.add_argument(
+        "--reconstruct", action="store_true", help="the first images of the data and what is kept of them"
+    )
+    command.add_argument(
+        "--interpolate",
+        nargs="*",
+        type=whole(0),
+        metavar="I",
+        action=TwoOrNone,
+        help="from image I to image J of the data, spherical in z; without numbers: the first ones, two by two",
+    )
+    command.add_argument("--walk", type=whole(0), metavar="I", help="circles around image I of the data, in z")
+    command.add_argument(
+        "--hold", type=whole(0), default=0, metavar="L", help="share the top L levels of z among all images (default 0)"
+    )
+    _add_rows(command, "images for --reconstruct, --interpolate and --walk")
+    command.add_argument("--seed", type=whole(0), default=0, help="default 0")
+    _add_device(command)
+
+
+class TwoOrNone(argparse.Action):
+    """Two numbers or none."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
+        if len(values) not in (0, 2):
+            parser.error(f"argument {option}: give two images, as in {option} 3 8, or none")
+        setattr(namespace, self.dest, values)
+
+
+def _add_impute(commands: Any) -> None:
+    command = _command(
+        commands,
+        "impute",
+        "imputation.impute",
+        "Fill in missing values: of a data set under a pattern, for a number, or of your own data.\n\n"
+        "Patterns: rect-N (a centred square of N x N pixels), rand-P (each value with probability P), half (the left\n"
+        "one), half-right, half-top, half-bottom. Masks are seeded: two models meet the same missing values.\n\n"
+        "Your own data: in a .csv, .npy or .npz, NaN or an empty cell is missing, and values are those that the model\n"
+        "was trained on (grey levels lie in [0, 1]); in a folder of images, pixels with alpha 0 are missing.",
+        [
+            "memgen impute runs/digits --pattern half",
+            "memgen impute runs/mnist --pattern rect-12 --method paper --limit 1000",
+            "memgen impute runs/mnist --input holes.csv --output whole.csv",
+            "memgen impute runs/mnist --input pictures --output completed --draws 5 --mean",
+        ],
+    )
+    command.add_argument("path", metavar="RUN", type=Path, help="a run folder or a model file")
+    command.add_argument("--pattern", help="rect-N, rand-P, half, half-right, half-top or half-bottom")
+    command.add_argument("--input", type=Path, metavar="FILE|FOLDER", help="your own incomplete data")
+    command.add_argument("--output", type=Path, metavar="FILE|FOLDER", help="where they go, completed")
+    command.add_argument("--method", default=IMPUTATION, help=f"paper, gibbs, mwg or importance (default {IMPUTATION})")
+    command.add_argument("--steps", type=whole(2), default=100, help="decoder passes a row (default 100)")
+    command.add_argument("--keep", type=whole(1), metavar="N", help="the last N states count (default: half; paper: 1)")
+    command.add_argument(
+        "--draws", type=whole(0), default=0, metavar="M", help="M completions: OUTPUT-1, OUTPUT-2, ..."
+    )
+    command.add_argument("--mean", action="store_true", help="the average completion (default without --draws)")
+    command.add_argument(
+        "--values",
+        default="auto",
+        choices=("auto", "grey", "binary"),
+        help="of a data set of grey levels (default auto)",
+    )
+    command.add_argument("--allow-empty-columns", action="store_true", help="columns without a single value are meant")
+    command.add_argument("-o", dest="figure", type=Path, metavar="FILE.png", help="the figure (default imputed.png)")
+    _add_rows(command, "rows for --pattern")
+    command.add_argument("--limit", type=whole(1), metavar="N", help="the first N rows only")
+    command.add_argument("--seed", type=whole(0), default=0, help="of the masks and of the chains (default 0)")
+    _add_device(command)
+
+
+def _add_features(commands: Any) -> None:
+    command = _command(
+        commands,
+        "features",
+        "looking.features",
+        "Write features of every row: the mean of q(z|x) and the last deterministic layer of Q, with labels.",
+        ["memgen features runs/mnist -o features.npz", "memgen features runs/mnist --data mnist-255 -o features.npz"],
+    )
+    command.add_argument("path", metavar="RUN", type=Path, help="a run folder or a model file")
+    command.add_argument("--data", metavar="NAME", help="a data set (default: the one of the run)")
+    command.add_argument(
+        "-o", dest="output", type=Path, default=Path("features.npz"), metavar="FILE.npz", help="default features.npz"
+    )
+    _add_device(command)
+
+
+def _add_classify(commands: Any) -> None:
+    command = _command(
+        commands,
+        "classify",
+        "looking.classify",
+        "How well a linear SVM classifies by the model's features: at the paper's regularisation and at the best one.",
+        ["memgen classify runs/digits", "memgen classify runs/mnist --features mean --json"],
+    )
+    command.add_argument("path", metavar="RUN", type=Path, help="a run folder or a model file")
+    command.add_argument("--data", metavar="NAME", help="a data set with labels (default: the one of the run)")
+    command.add_argument(
+        "--features", default="last", choices=("last", "mean"), help="last layer of Q (default), or mean of q(z|x)"
+    )
+    _add_device(command)
+
+
+def _add_inspect(commands: Any) -> None:
+    command = _command(
+        commands,
+        "inspect",
+        "looking.inspect",
+        "Look inside the memory: who prefers which slot, what each slot looks like, what it is worth in nats.",
+        ["memgen inspect runs/digits --out look", "memgen inspect runs/mnist --out look --rows 200 --samples 200"],
+    )
+    command.add_argument("path", metavar="RUN", type=Path, help="a run folder or a model file")
+    command.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="for figures and numbers")
+    _add_rows(command, "rows")
+    command.add_argument("--limit", type=whole(2), metavar="N", help="read preferences from the first N rows only")
+    command.add_argument("--rows", type=whole(1), default=100, help="rows scored with each slot silenced (default 100)")
+    command.add_argument("--samples", type=whole(1), default=100, help="importance samples for them (default 100)")
+    command.add_argument("--seed", type=whole(0), default=0, help="default 0")
+    _add_device(command)
+
+
+def _add_report(commands: Any) -> None:
+    command = _command(
+        commands,
+        "report",
+        "reporting.report",
+        "One page about a run, or several side by side: settings, curves, likelihood, samples, imputations, memory.",
+        [
+            "memgen report runs/digits -o report.html",
+            "memgen report runs/vae runs/mem-vae -o comparison.html --samples 5000",
+        ],
+    )
+    command.add_argument("paths", metavar="RUN", type=Path, nargs="+", help="run folders")
+    command.add_argument(
+        "-o", dest="output", type=Path, default=Path("report.html"), metavar="FILE.html", help="default report.html"
+    )
+    command.add_argument(
+        "--samples", type=whole(1), default=1000, help="importance samples, where no evaluation is kept (default 1000)"
+    )
+    command.add_argument(
+        "--limit", type=whole(2), default=500, metavar="N", help="rows for likelihood and imputation (default 500)"
+    )
     command.add_argument("--seed", type=whole(0), default=0, help="default 0")
     _add_device(command)
 
@@ -193,7 +356,7 @@ def _add_show(commands: Any) -> None:
     command = _command(
         commands,
         "show",
-        "show",
+        "showing.show",
         "Show a run or a recipe: its settings, its parameters by part, its last metrics.",
         ["memgen show mnist-mem-vae", "memgen show runs/digits --json"],
     )
@@ -203,7 +366,7 @@ def _add_show(commands: Any) -> None:
 
 
 def _add_recipes(commands: Any) -> None:
-    _command(commands, "recipes", "recipes", "List the recipes that ship with memgen.", ["memgen recipes"])
+    _command(commands, "recipes", "showing.recipes", "List the recipes that ship with memgen.", ["memgen recipes"])
 
 
 def _add_data(commands: Any) -> None:
@@ -225,11 +388,11 @@ def _add_data(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = data.add_subparsers(dest="action", metavar="command", required=True)
-    _command(actions, "list", "data_list", "List the data sets and where their files are.", examples[:1])
-    fetch = _command(actions, "fetch", "data_fetch", "Bring a data set into the cache.", examples[1:3])
+    _command(actions, "list", "showing.data_list", "List the data sets and where their files are.", examples[:1])
+    fetch = _command(actions, "fetch", "showing.data_fetch", "Bring a data set into the cache.", examples[1:3])
     fetch.add_argument("name", help="name of a data set (memgen data list)")
     fetch.add_argument("--from", dest="origin", type=Path, metavar="FOLDER", help="copy the files from there")
-    check = _command(actions, "check", "data_check", "Read a data set and check its content.", examples[3:])
+    check = _command(actions, "check", "showing.data_check", "Read a data set and check its content.", examples[3:])
     check.add_argument("name", help="name of a data set (memgen data list)")
 
 
@@ -237,7 +400,7 @@ def _add_demo(commands: Any) -> None:
     command = _command(
         commands,
         "demo",
-        "demo",
+        "demonstration.demo",
         "Train a VAE and a MEM-VAE on small digits, score them, and draw samples of both.",
         ["memgen demo", "memgen demo --out demo"],
     )
@@ -252,9 +415,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     warnings.showwarning = _show_warning
     try:
-        from memgen import commands
-
-        result: dict[str, Any] = getattr(commands, options.run)(options)
+        module, _, function = options.run.partition(".")
+        run: Callable[[argparse.Namespace], dict[str, Any]]
+        run = getattr(import_module(f"memgen.commands.{module}"), function)
+        result = run(options)
         if options.json:
             print(json.dumps(result, allow_nan=False))
         sys.stdout.flush()

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 import memgen
-from memgen import commands
+from memgen import scoring
 from memgen.cli import main, parser
 from memgen.run import Run
 from memgen.session import choose_execution
@@ -129,7 +129,7 @@ def test_an_interrupted_evaluation_keeps_what_it_has_and_goes_on(
             yield piece
 
     with monkeypatch.context() as patch:
-        patch.setattr(commands, "log_likelihoods", interrupted)
+        patch.setattr(scoring, "log_likelihoods", interrupted)
         assert main(arguments) == 130
     captured = capsys.readouterr()
     assert (
@@ -544,13 +544,20 @@ def test_library_save_and_load_give_the_same_model(tmp_path: Path) -> None:
     assert memgen.sample(again, 4).equal(memgen.sample(model, 4))
 
 
-def test_demo_prints_a_table_and_writes_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "--out", str(tmp_path / "demo"), "--epochs", "2"]) == 0
-    out = capsys.readouterr().out
-    for words in ("MEM-VAE minus VAE, paired over images, one seed", "141,749", "120,104", "nats", "+-"):
-        assert words in out
-    assert {path.name for path in (tmp_path / "demo").iterdir()} >= {"digits-vae.png", "digits-mem-vae.png", "data.png"}
-    assert memgen.load(tmp_path / "demo" / "digits-vae.safetensors").latent == (20,)
+def test_demo_prints_a_table_and_writes_its_page(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "demo"
+    for _ in range(2):  # a demo may be made again
+        assert main(["demo", "--out", str(out), "--epochs", "2"]) == 0
+        said = capsys.readouterr().out
+        words = ("MEM-VAE minus VAE, paired over images, one seed", "141,749", "120,104", "nats", "+-", "report.html")
+        assert all(word in said for word in words)
+    assert (out / "report.html").read_text().count("<img") > 20
+    assert memgen.load(out / "digits-vae").latent == (20,)
+    assert len((out / "digits-vae" / "metrics.jsonl").read_text().splitlines()) == 2
+    shutil.copytree(run, tmp_path / "taken" / "digits-vae")
+    refused(capsys, ["demo", "--out", str(tmp_path / "taken")], "no demo", "--out")
+    (tmp_path / "file").write_text("")
+    refused(capsys, ["demo", "--out", str(tmp_path / "file")], "cannot make the folder")
 
 
 def test_a_bar_is_drawn_on_a_terminal() -> None:

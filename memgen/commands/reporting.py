@@ -1,0 +1,79 @@
+"""`memgen report`"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+from memgen.commands.common import check_output, data_for, finite, image_shape, say
+from memgen.report.gather import Gathered, Subject, gather, paired_difference
+from memgen.report.page import write_report
+from memgen.run import Run, read_model
+from memgen.session import choose_device
+from memgen.tasks.density import standard_error
+
+
+def report(options: argparse.Namespace) -> dict[str, Any]:
+    check_output(options.output, ".html")
+    clock = time.perf_counter()
+    subjects = [
+        subject(path, name, options.device) for path, name in zip(options.paths, names(options.paths), strict=True)
+    ]
+    gathered = []
+    for one in subjects:
+        if len(subjects) > 1:
+            say(options, f"{one.name}:")
+        gathered.append(gather(one, options.samples, options.limit, options.seed))
+    figures = write_report(options.output, gathered, options.seed)
+    say(options, f"wrote {options.output} and its figures into {figures}, {time.perf_counter() - clock:.1f} s")
+    say(options, f"open it in a browser: {options.output.resolve().as_uri()}")
+    return {
+        "output": str(options.output),
+        "figures": str(figures),
+        "runs": [numbers(one) for one in gathered],
+        "differences": [difference(gathered[0], other) for other in gathered[1:]],
+        "samples": options.samples,
+        "seed": options.seed,
+        "seconds": time.perf_counter() - clock,
+    }
+
+
+def names(paths: list[Path]) -> list[str]:
+    """Short names that tell the runs apart: the last part of each path, or more of it where these are the same.
+
+    >>> names([Path("a/vae"), Path("b/vae")])
+    ['a/vae', 'b/vae']
+    """
+    resolved = [path.absolute().parts for path in paths]  # not resolve: a link keeps its own name
+    for length in range(1, max(map(len, resolved)) + 1):
+        found = ["/".join(parts[-length:]) for parts in resolved]
+        if len(set(found)) == len(found):
+            return found
+    return [f"{'/'.join(parts[-1:])} ({i})" for i, parts in enumerate(resolved, 1)]  # the same run, named twice
+
+
+def subject(path: Path, name: str, device: str) -> Subject:
+    run = Run.open(path)
+    saved = read_model(path, choose_device(device))
+    return Subject(name, run, saved, data_for(saved, None), image_shape(saved))
+
+
+def numbers(one: Gathered) -> dict[str, Any]:
+    return {
+        "run": str(one.subject.run.folder),
+        "log_likelihood": one.likelihood.mean,
+        "standard_error": finite(one.likelihood.standard_error),
+        "elbo": float(one.likelihood.elbo.mean()),
+        "examples": len(one.likelihood.log_p),
+        "imputation": {
+            pattern: {"mse": finite(error.mean), "standard_error": finite(error.standard_error)}
+            for pattern, error in one.imputation.items()
+        },
+    }
+
+
+def difference(a: Gathered, b: Gathered) -> dict[str, float] | None:
+    values = paired_difference(a, b)
+    return None if values is None else {"mean": float(values.mean()), "standard_error": standard_error(values)}

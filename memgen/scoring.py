@@ -1,0 +1,66 @@
+"""Scoring rows with a run: going on from what an earlier evaluation has kept, with progress, safe against Ctrl-C."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import closing
+
+import torch
+
+from memgen.errors import MemgenError
+from memgen.progress import Progress
+from memgen.run import Run, Saved, Scores
+from memgen.tasks.density import Likelihood, join, log_likelihoods
+
+KEEP_EVERY = 60.0
+"""Seconds between writes of an evaluation's results so far."""
+
+
+def score(
+    run: Run, saved: Saved, x: torch.Tensor, split: str, samples: int, seed: int = 0, fresh: bool = False
+) -> tuple[Likelihood, float]:
+    """log p(x) of every row, going on from what an earlier evaluation has kept; and the seconds that it took."""
+    scores = run.scores(split, samples, seed, saved.sha256)
+    kept, seconds = (None, 0.0) if fresh else scores.read()
+    parts = [] if kept is None else [kept]
+    before = done = sum(len(part.log_p) for part in parts)
+    if before:
+        anew = "memgen evaluate --fresh scores them again"
+        print(f"{min(before, len(x)):,} examples were scored before; {anew}", file=sys.stderr)
+    clock = time.perf_counter() - seconds
+    kept_at = time.monotonic()
+    pieces = log_likelihoods(saved.model, x, samples, before, seed)
+    with Progress("scoring", len(x), "example", before) as progress, closing(pieces) as stream:
+        try:
+            for piece in stream:
+                parts.append(piece)
+                done += len(piece.log_p)
+                progress.to(done)
+                if time.monotonic() - kept_at > KEEP_EVERY:
+                    kept_at = time.monotonic()
+                    keep(scores, parts, time.perf_counter() - clock)
+        except KeyboardInterrupt:
+            where = keep(scores, parts, time.perf_counter() - clock)
+            raise KeyboardInterrupt(f"{done:,} of {len(x):,} examples scored {where}") from None
+    seconds = time.perf_counter() - clock
+    if done > before:
+        keep(scores, parts, seconds)
+    return first(join(parts), len(x)), seconds * len(x) / done
+
+
+def keep(scores: Scores, parts: list[Likelihood], seconds: float) -> str:
+    """Write results so far into the run, where that is possible; says how it went."""
+    try:
+        if parts:
+            scores.write(join(parts), seconds)
+    except MemgenError as error:
+        print(f"results per example are not kept: {error}", file=sys.stderr)
+        return "but not kept"
+    return "and kept; the same command goes on"
+
+
+def first(result: Likelihood, n: int) -> Likelihood:
+    """The first n examples."""
+    bounds = {K: values[:n] for K, values in result.bounds.items()}
+    return Likelihood(result.samples, result.log_p[:n], result.elbo[:n], result.effective[:n], bounds)
