@@ -5,8 +5,8 @@
 Images are binarised once, for every method, because that is what the likelihood models; every method averages over the
 last half of its states (`paper-last` is the paper's own answer, the very last state). The log-likelihood of the missing
 pixels is log mean_m p(x_mis|z_m) over those states, in nats per image: a method whose states all miss the truth pays.
-Below each pattern stand the differences to the default method, paired over images. Choose a default on validation images
-of a run that did not train on them.
+Below each pattern stand the differences to the default method, paired over images. Choose a default on validation
+images of a run that did not train on them.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from memgen.errors import MemgenError, unknown
 BAD_INPUT = 2
 FAILED = 1
 INTERRUPTED = 130
-IMPUTATION = "importance"
-"""The default method; said here too, so that --help need not wait for torch (a test holds the two together)."""
+IMPUTATION, COMPLETIONS = "importance", "gibbs"
+"""The default methods; said here too, so that --help need not wait for torch (a test holds them together)."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -242,9 +242,10 @@ def _add_impute(commands: Any) -> None:
         "imputation.impute",
         "Fill in missing values: of a data set under a pattern, for a number, or of your own data.\n\n"
         "Patterns: rect-N (a centred square of N x N pixels), rand-P (each value with probability P), half (the left\n"
-        "one), half-right, half-top, half-bottom. Masks are seeded: two models meet the same missing values.\n\n"
+        "one), half-left, half-right, half-top, half-bottom. Masks are seeded, so two models meet the same ones.\n\n"
         "Your own data: in a .csv, .npy or .npz, NaN or an empty cell is missing, and values are those that the model\n"
-        "was trained on (grey levels lie in [0, 1]); in a folder of images, pixels with alpha 0 are missing.",
+        "was trained on (grey levels lie in [0, 1]); in a folder of 8-bit grey images, a pixel with alpha 0 is\n"
+        "missing, and completed images are written as grey PNG without alpha.",
         [
             "memgen impute runs/digits --pattern half",
             "memgen impute runs/mnist --pattern rect-12 --method paper --limit 1000",
@@ -253,10 +254,12 @@ def _add_impute(commands: Any) -> None:
         ],
     )
     command.add_argument("path", metavar="RUN", type=Path, help="a run folder or a model file")
-    command.add_argument("--pattern", help="rect-N, rand-P, half, half-right, half-top or half-bottom")
+    command.add_argument("--pattern", help="rect-N, rand-P, half, half-left, -right, -top or -bottom")
     command.add_argument("--input", type=Path, metavar="FILE|FOLDER", help="your own incomplete data")
     command.add_argument("--output", type=Path, metavar="FILE|FOLDER", help="where they go, completed")
-    command.add_argument("--method", default=IMPUTATION, help=f"paper, gibbs, mwg or importance (default {IMPUTATION})")
+    command.add_argument(
+        "--method", help=f"paper, gibbs, mwg or importance (default {IMPUTATION}; with --draws {COMPLETIONS})"
+    )
     command.add_argument("--steps", type=whole(2), default=100, help="decoder passes a row (default 100)")
     command.add_argument("--keep", type=whole(1), metavar="N", help="the last N states count (default: half; paper: 1)")
     command.add_argument(
@@ -270,6 +273,9 @@ def _add_impute(commands: Any) -> None:
         help="of a data set of grey levels (default auto)",
     )
     command.add_argument("--allow-empty-columns", action="store_true", help="columns without a single value are meant")
+    command.add_argument("--header", default="auto", choices=("auto", "yes", "no"), help="of a table (default auto)")
+    command.add_argument("--overwrite", action="store_true", help="replace outputs that exist")
+    command.add_argument("--npz", type=Path, metavar="FILE.npz", help="with --pattern: rows, masks and means as arrays")
     command.add_argument("-o", dest="figure", type=Path, metavar="FILE.png", help="the figure (default imputed.png)")
     _add_rows(command, "rows for --pattern")
     command.add_argument("--limit", type=whole(1), metavar="N", help="the first N rows only")
@@ -321,7 +327,7 @@ def _add_inspect(commands: Any) -> None:
     command.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="for figures and numbers")
     _add_rows(command, "rows")
     command.add_argument("--limit", type=whole(2), metavar="N", help="read preferences from the first N rows only")
-    command.add_argument("--rows", type=whole(1), default=100, help="rows scored with each slot silenced (default 100)")
+    command.add_argument("--rows", type=whole(2), default=100, help="rows scored with each slot silenced (default 100)")
     command.add_argument("--samples", type=whole(1), default=100, help="importance samples for them (default 100)")
     command.add_argument("--seed", type=whole(0), default=0, help="default 0")
     _add_device(command)
@@ -343,7 +349,10 @@ def _add_report(commands: Any) -> None:
         "-o", dest="output", type=Path, default=Path("report.html"), metavar="FILE.html", help="default report.html"
     )
     command.add_argument(
-        "--samples", type=whole(1), default=1000, help="importance samples, where no evaluation is kept (default 1000)"
+        "--samples",
+        type=whole(1),
+        default=1000,
+        help="importance samples (default 1000; or more, where all runs have kept an evaluation)",
     )
     command.add_argument(
         "--limit", type=whole(2), default=500, metavar="N", help="rows for likelihood and imputation (default 500)"

@@ -35,7 +35,7 @@ def run_demo(folder: Path, epochs: int | None, say: Callable[[str], None]) -> di
         recipe = Recipe.named(recipe_name).override([f"training.epochs={epochs}"] if epochs else [])
         run = _train(name, folder / recipe_name, recipe)
         subject = Subject(name, run, read_model(run.folder), data, data.shape)
-        found[name] = gather(subject, SAMPLES, LIMIT, seed=0)
+        found[name] = gather(subject, SAMPLES, LIMIT, LIMIT, seed=0)
     report = folder / "report.html"
     write_report(report, list(found.values()), seed=0)
     return _report(report, found, time.perf_counter() - clock, say)

@@ -9,7 +9,8 @@ with the outputs of P, the next layer reads the output. The feature axis is last
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -182,6 +183,18 @@ def require_statistics(model: nn.Module) -> None:
         raise MemgenError(
             "the batch-norm statistics of these weights were never collected; call memgen.collect_statistics"
         )
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Inside, the model evaluates, with stored statistics; afterwards it is as it was, whatever happened."""
+    require_statistics(model)
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
 
 
 def forget_statistics(model: nn.Module) -> None:

@@ -228,6 +228,16 @@ class Run:
             complete.append(found)
         return complete
 
+    def kept_scores(self, split: str, seed: int, sha256: str) -> dict[int, int]:
+        """Evaluations of these weights that are kept: importance samples -> rows from the first on."""
+        found = {}
+        for file in (self.folder / "likelihood").glob(f"{split}-*-seed{seed}.safetensors"):
+            number = file.name.split("-")[1]
+            kept = self.scores(split, int(number), seed, sha256).read()[0] if number.isdecimal() else None
+            if kept is not None:
+                found[int(number)] = len(kept.log_p)
+        return found
+
     def scores(self, split: str, samples: int, seed: int, sha256: str) -> Scores:
         return Scores(self.folder / "likelihood" / f"{split}-{samples}-seed{seed}.safetensors", samples, sha256)
 

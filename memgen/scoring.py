@@ -1,17 +1,23 @@
-"""Scoring rows with a run: going on from what an earlier evaluation has kept, with progress, safe against Ctrl-C."""
+"""Long tasks with a progress bar: scoring (going on from what was kept), filling in, looking inside."""
 
 from __future__ import annotations
 
 import sys
 import time
 from contextlib import closing
+from typing import Any
 
 import torch
 
+from memgen.data import Dataset
 from memgen.errors import MemgenError
+from memgen.model import DGM
 from memgen.progress import Progress
 from memgen.run import Run, Saved, Scores
 from memgen.tasks.density import Likelihood, join, log_likelihoods
+from memgen.tasks.imputation import Imputation, imputations
+from memgen.tasks.imputation import join as join_rows
+from memgen.tasks.inspection import Inspection, inspect, require_memory
 
 KEEP_EVERY = 60.0
 """Seconds between writes of an evaluation's results so far."""
@@ -47,6 +53,42 @@ def score(
     if done > before:
         keep(scores, parts, seconds)
     return first(join(parts), len(x)), seconds * len(x) / done
+
+
+def fill(
+    model: DGM, x: torch.Tensor, observed: torch.Tensor, method: str | None = None, what: str = "imputing", **more: Any
+) -> Imputation:
+    """Missing values of all rows; `more` are the options of `imputations`."""
+    parts: list[Imputation] = []
+    with Progress(what, len(x), "row") as progress:
+        for part in imputations(model, x, observed, method, **more):
+            parts.append(part)
+            progress.to(sum(len(part.mean) for part in parts))
+    return join_rows(parts)
+
+
+def look(model: DGM, data: Dataset, split: str, limit: int | None, rows: int, samples: int, seed: int) -> Inspection:
+    """Inside the memory: preferences from the rows of a split (the first `limit`), nats from the first `rows`."""
+    labels, scored = data.labels.get(split), data.fixed(split, rows)
+    slots = sum(place.slots for place in require_memory(model))
+    with Progress("silencing slots", slots * len(scored), "score") as progress:
+        done = 0
+
+        def tick(n: int) -> None:
+            nonlocal done
+            done += n
+            progress.to(done)
+
+        return inspect(
+            model,
+            data.rows(split)[:limit],
+            scored,
+            data.rows("train"),
+            None if labels is None else labels[:limit],
+            samples=samples,
+            seed=seed,
+            tick=tick,
+        )
 
 
 def keep(scores: Scores, parts: list[Likelihood], seconds: float) -> str:

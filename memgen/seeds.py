@@ -32,8 +32,7 @@ class Purpose(IntEnum):
     IMPUTATION = 5
     MASKS = 6
     WALK = 7
-    INSPECTION = 8
-    CHOICES = 9
+    CHOICES = 8
 
 
 def stream(seed: int, purpose: Purpose) -> int:
@@ -119,6 +118,6 @@ class Choices:
         self.generators = [torch.Generator().manual_seed((start + index) % 2**32) for index in indices]
         self.device = device
 
-    def uniform(self, n: int) -> Float[Tensor, "n B"]:
-        draws = [torch.rand(n, generator=own, dtype=torch.float64) for own in self.generators]
+    def uniform(self, n: int, width: int) -> Float[Tensor, "n B width"]:
+        draws = [torch.rand(n, width, generator=own, dtype=torch.float64) for own in self.generators]
         return torch.stack(draws, 1).to(self.device)

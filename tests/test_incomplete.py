@@ -30,6 +30,8 @@ TABLES = {
     "tabs": ("1\t2\t3\n4\tnull\t6\n", "1\t2\t3\n4\t9.5\t6\n"),
     "mark and empty lines": ("\ufeffa,b,c\n\n1,2,3\n\n4,None,6\n\n", "\ufeffa,b,c\n\n1,2,3\n\n4,9.5,6\n\n"),
     "a first row with holes": ("1,,3\n4,5,6\n", "1,9.5,3\n4,5,6\n"),
+    "tabs and quotes": ('"1"\t2\t3\n4\t\t"6"\n', '"1"\t2\t3\n4\t9.5\t"6"\n'),
+    "numbers as names": ("0,1,2\n1,2,3\n4,,6\n", "0,1,2\n1,2,3\n4,9.5,6\n"),
     "ends in a hole": ("1,2,3\n4,5,\n", "1,2,3\n4,5,9.5\n"),
 }
 
@@ -51,6 +53,7 @@ def test_cells_keep_their_very_text(name: str, tmp_path: Path) -> None:
         ("1,2\n3,4\n", "line 1, has 2 columns, which is too few"),
         ("1,2,3\n4,5,6,7\n", "line 2, has 4 columns, which is too many"),
         ("a,b,c\n1,x,3\n", "line 2, column 2: 'x' is not a number"),
+        ('"0,5";1;2\n3;4;5\n', "line 1, column 1: '0,5' is not a number; decimals need a point"),
         ("1,2,inf\n1,2,3\n", "line 1, column 3: 'inf' is not a number"),
         ("1,,3\n4,,6\n", "column 2 has not one value"),
         (",,3\n,,6\n", r"column 1 \(and 1 more\)"),
@@ -63,6 +66,14 @@ def test_tables_that_cannot_be_read_are_refused(text: str, words: str, tmp_path:
     path.write_text(text)
     with pytest.raises(MemgenError, match=words):
         read(path)
+
+
+def test_whether_there_is_a_header_can_be_said(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text("0,1,2\n3,4,5\n")
+    assert [len(read_incomplete(path, 3, (), 255, header=how).x) for how in ("auto", "yes", "no")] == [1, 1, 2]
+    path.write_text("1,2,3\n3,4,5\n")
+    assert [len(read_incomplete(path, 3, (), 255, header=how).x) for how in ("auto", "yes", "no")] == [2, 1, 2]
 
 
 def test_empty_columns_and_single_rows_can_be_meant(tmp_path: Path) -> None:
@@ -79,12 +90,14 @@ def test_arrays_keep_their_bits_and_type(kind: str, ending: str, tmp_path: Path)
     values = np.random.default_rng(0).random((4, 2, 3)).astype(kind)
     values[1, 0, 2] = np.nan
     path, out = tmp_path / f"in.{ending}", tmp_path / f"out.{ending}"
-    np.save(path, values) if ending == "npy" else np.savez(path, x=values, y=np.zeros(3))
+    np.save(path, values) if ending == "npy" else np.savez(path, x=values, y=np.arange(3))
     data = read_incomplete(path, 6, (), 255)
     assert data.x.shape == (4, 6)
     data.write(out, torch.full_like(data.x, 0.25))
     with out.open("rb") as file:
-        found = np.load(file) if ending == "npy" else np.load(file)["x"]
+        arrays = {"x": np.load(file), "y": np.arange(3)} if ending == "npy" else dict(np.load(file))
+    found = arrays["x"]
+    assert arrays["y"].tolist() == [0, 1, 2]  # what else the file holds is kept
     assert found.dtype == values.dtype
     assert found[1, 0, 2] == 0.25
     values[1, 0, 2] = 0.25
@@ -96,7 +109,7 @@ def test_arrays_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         ("a.npy", np.zeros((3, 4)), "4 columns, which is too many"),
         ("b.npy", np.zeros(3), "rows must come first"),
         ("c.npy", np.array([["a", "b", "c"]]), "not numbers"),
-        ("d.npy", np.array([[1.0, np.inf, 0.0]]), "infinity at row 0, column 1"),
+        ("d.npy", np.array([[1.0, np.inf, 0.0]]), "infinity at row 1, column 2"),
         ("e.npy", np.full((3, 3), np.nan), "not one value"),
         ("f.npy", np.array([[None, 1, 2]], dtype=object), "cannot read"),
     ]
@@ -152,7 +165,7 @@ def test_images_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     refused("no images in")
     refused("are no images", ())
     Image.new("L", (4, 4)).save(tmp_path / "a.png")
-    refused("a.png is 4 x 4 pixels, the model's images are 4 x 3")
+    refused("a.png is 4 pixels wide and 4 high, the model's images are 3 wide and 4 high")
     Image.new("RGB", (3, 4), (9, 0, 0)).save(tmp_path / "a.png")
     refused("colour image")
     Image.new("I;16", (3, 4)).save(tmp_path / "a.png")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 import time
 from html.parser import HTMLParser
 from pathlib import Path
@@ -20,7 +21,7 @@ import memgen
 from memgen import cli
 from memgen.cli import main
 from memgen.commands.reporting import names, subject
-from memgen.report.gather import Gathered, paired_difference
+from memgen.report.gather import Gathered, paired_difference, to_score
 from memgen.report.page import differences
 from memgen.tasks import imputation
 from memgen.tasks.imputation import impute
@@ -61,6 +62,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_default_method_is_said_twice_the_same() -> None:
     assert imputation.DEFAULT == cli.IMPUTATION
+    assert imputation.DEFAULT_DRAWS == cli.COMPLETIONS
 
 
 @pytest.mark.parametrize("pattern", ["rect-3", "rand-0.6", "half", "half-top"])
@@ -77,6 +79,7 @@ def test_impute_prints_its_promised_keys_and_agrees_with_the_library(
     assert result["missing"] == int(missing.sum())
     assert (result["pattern"], result["steps"], result["kept"]) == (pattern, 20, 10)
     assert result["log_likelihood_missing"] < 0
+    assert 1 <= result["effective_states"] <= 10
     assert picture(here / "imputed.png").shape[1] > 300
 
 
@@ -97,13 +100,17 @@ def test_the_papers_method_reports_both_statistics_on_grey_images(
 
 
 def test_two_models_meet_the_same_missing_pixels(runs: dict[str, Path], here: Path) -> None:
+    found = []
     for name in ("vae", "mem"):
-        arguments = ["--pattern", "rand-0.5", "--limit", "12", "--steps", "4", "-o", f"{name}.png"]
+        arguments = ["--pattern", "rand-0.5", "--limit", "12", "--steps", "4", "--npz", f"{name}.npz"]
         assert main(["impute", str(runs[name]), *arguments]) == 0
-    a, b = (picture(here / f"{name}.png") for name in ("vae", "mem"))
-    rows = slice(0, 2 * a.shape[0] // 3)  # data and missing; what was filled in differs
-    assert (a[rows] == b[rows]).all()
-    assert (a != b).any()
+        with np.load(here / f"{name}.npz") as file:
+            found.append(dict(file))
+    a, b = found
+    assert (a["missing"] == b["missing"]).all()
+    assert (a["x"] == b["x"]).all()
+    assert (a["mean"] != b["mean"]).any()
+    assert (a["mean"] == a["x"])[~a["missing"]].all()
 
 
 def holes(n: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
@@ -132,6 +139,8 @@ def test_a_table_comes_back_completed_with_its_text(
             for old, new, gone in zip(before, after, hole, strict=True):
                 assert (0 <= float(new) <= 1) if gone else new == old
                 assert not (gone and name != "out.csv" and float(new) not in (0.0, 1.0))  # draws are draws
+    assert result["method"] == "gibbs"
+    assert not result["header"]
     library = impute(memgen.load(runs["mem"]), x, ~missing, steps=20, draws=3)
     mean = np.loadtxt(here / "out.csv", delimiter=",")
     np.testing.assert_allclose(mean, library.mean.numpy(), atol=1e-5)
@@ -148,6 +157,7 @@ def test_images_come_back_completed(runs: dict[str, Path], here: Path, capsys: p
     arguments = ["impute", str(runs["mem"]), "--input", "in", "--output", "out", "--steps", "20", "--draws", "2"]
     result = told(capsys, arguments)
     assert result["outputs"] == ["out-1", "out-2"]
+    assert result["binarised"]
     for folder in result["outputs"]:
         for i, image in enumerate(grey):
             found = picture(here / folder / f"{i}.png")
@@ -161,10 +171,10 @@ def test_arrays_come_back_completed_also_under_a_gaussian(
 ) -> None:
     x = memgen.dataset("digits").rows("test")[:5].numpy()
     x[2, 10:20] = np.nan
-    np.save(here / "in.npy", x) if ending == "npy" else np.savez(here / "in.npz", x)
+    np.save(here / "in.npy", x) if ending == "npy" else np.savez(here / "in.npz", x=x)
     files = ["--input", f"in.{ending}", "--output", f"out.{ending}"]
     for method in ("paper", "gibbs", "mwg", "importance"):
-        told(capsys, ["impute", str(runs["gauss"]), *files, "--method", method, "--steps", "10"])
+        told(capsys, ["impute", str(runs["gauss"]), *files, "--method", method, "--steps", "10", "--overwrite"])
         with (here / f"out.{ending}").open("rb") as file:
             found = np.load(file) if ending == "npy" else np.load(file)["x"]
         assert found.dtype == np.float32
@@ -187,7 +197,9 @@ def test_bad_input_to_impute_is_one_line_and_leaves_outputs_alone(
     runs: dict[str, Path], here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = str(runs["mem"])
-    (here / "out.csv").write_text("mine")
+    (here / "taken.csv").write_text("mine")
+    (here / "full").mkdir()
+    (here / "full" / "mine.png").write_text("mine")
     np.savetxt(here / "grey.csv", np.full((2, 64), 7.0), delimiter=",")
     (here / "few.csv").write_text("1,0\n0,1\n")
     (here / "text.csv").write_text(",".join(["0"] * 63) + ",zero\n")
@@ -199,17 +211,21 @@ def test_bad_input_to_impute_is_one_line_and_leaves_outputs_alone(
     refused(capsys, io("few.csv"), "few.csv", "2 columns", "too few", "64")
     refused(capsys, io("text.csv"), "line 1, column 64", "'zero'")
     refused(capsys, io("empty.csv"), "column 64", "not one value", "--allow-empty-columns")
-    refused(capsys, io("images", "done"), "wide.png", "8 x 9", "8 x 8")
-    refused(capsys, io("grey.csv"), "[0, 1]", "7")
+    refused(capsys, io("images", "done"), "wide.png", "9 pixels wide and 8 high", "8 wide", "resize")
+    refused(capsys, io("images", "full"), "full exists already", "--overwrite")
+    refused(capsys, io("grey.csv", "taken.csv"), "taken.csv exists already", "--overwrite")
+    refused(capsys, [*io("grey.csv"), "--limit", "5"], "--limit does not go with --input")
+    refused(capsys, [*io("grey.csv"), "-o", "x.png"], "-o does not go with --input")
+    refused(capsys, io("grey.csv"), "grey.csv", "[0, 1]", "7")
     refused(capsys, io("nothing.csv"), "there is no file")
     refused(capsys, io("grey.csv", "out.npy"), "must end in .csv")
     refused(capsys, io("grey.csv", "grey.csv"), "the input itself")
     refused(capsys, io("grey.csv", "no/out.csv"), "no folder no")
     refused(capsys, ["impute", run, "--input", "grey.csv"], "--output")
     refused(capsys, ["impute", run], "--input", "--pattern", "rect-N")
-    refused(capsys, ["impute", run, "--pattern", "half", "--input", "grey.csv"], "--pattern")
+    refused(capsys, ["impute", run, "--pattern", "half", "--input", "grey.csv"], "exclude each other")
     refused(capsys, ["impute", run, "--pattern", "rect-9"], "rect-9 does not fit", "8 x 8")
-    refused(capsys, ["impute", run, "--pattern", "half", "--draws", "2"], "--draws goes with --input")
+    refused(capsys, ["impute", run, "--pattern", "half", "--draws", "2"], "--draws does not go with --pattern")
     refused(capsys, ["impute", run, "--pattern", "half", "--method", "mwgg"], "did you mean 'mwg'")
     refused(capsys, ["impute", run, "--pattern", "half", "--values", "grey", "--method", "mwg"], "0 and 1 only")
     refused(capsys, ["impute", run, "--pattern", "half", "--keep", "200"], "between 1 and")
@@ -248,7 +264,7 @@ def test_bad_input_to_sample_is_one_line(runs: dict[str, Path], here: Path, caps
     refused(capsys, ["sample", run, "--interpolate", "3", "300"], "no image 300", "300, counted from 0")
     refused(capsys, ["sample", run, "--walk", "-1"], "at least 0")
     refused(capsys, ["sample", run, "--both", "--reconstruct"], "two figures")
-    refused(capsys, ["sample", run, "--hold", "2"], "1 levels to hold")
+    refused(capsys, ["sample", run, "--hold", "2"], "0 to 1 for this model")
     refused(capsys, ["sample", run, "--reconstruct", "--split", "tset"], "did you mean 'test'")
     assert not list(here.iterdir())
 
@@ -318,6 +334,18 @@ def test_inspect_without_labels_has_no_figures_of_classes(
     refused(capsys, ["classify", str(runs["mem"])], "no labels")
 
 
+def test_numbers_that_do_not_exist_are_null_not_nan(
+    runs: dict[str, Path], here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three rows, of two classes."""
+    result = told(
+        capsys, ["inspect", str(runs["mem"]), "--out", "look", "--limit", "3", "--rows", "2", "--samples", "2"]
+    )
+    assert result["layers"][0]["resemblance_to_pixels"] is None
+    for path in (here / "look").glob("*.json"):
+        json.loads(path.read_text(), parse_constant=pytest.fail)
+
+
 def test_bad_input_to_inspect_is_one_line(
     runs: dict[str, Path], here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -325,6 +353,7 @@ def test_bad_input_to_inspect_is_one_line(
     (here / "file").write_text("mine")
     refused(capsys, ["inspect", str(runs["mem"]), "--out", "file"], "is a file")
     refused(capsys, ["inspect", "nothing", "--out", "look"], "no run at nothing")
+    refused(capsys, ["inspect", str(runs["mem"]), "--out", "/proc/look"], "cannot make the folder")
     assert [path.name for path in here.iterdir()] == ["file"]
     assert (here / "file").read_text() == "mine"
 
@@ -393,6 +422,19 @@ def test_one_run_with_an_odd_name_makes_the_same_page_again(
     assert "&lt;b&gt;" in before
     told(capsys, arguments)
     assert (here / "r.html").read_text() == before
+
+
+def test_a_report_takes_the_best_evaluation_that_all_runs_have_kept(runs: dict[str, Path], tmp_path: Path) -> None:
+    subjects = []
+    for name in ("vae", "mem"):
+        shutil.copytree(runs[name], tmp_path / name)
+        assert main(["evaluate", str(tmp_path / name), "--samples", "40", "--limit", "30"]) == 0
+        subjects.append(subject(tmp_path / name, name, "cpu"))
+    assert main(["evaluate", str(tmp_path / "mem"), "--samples", "90", "--limit", "30"]) == 0
+    assert to_score(subjects, 20, 10, 0) == (40, 30)
+    assert to_score(subjects[1:], 20, 10, 0) == (90, 30)
+    assert to_score(subjects, 20, 31, 0) == (20, 31)
+    assert to_score(subjects, 20, 10, 1) == (20, 10)
 
 
 def test_runs_on_other_data_are_not_compared(runs: dict[str, Path]) -> None:

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from memgen.commands.common import check_output, count, data_for, image_shape, say
+from memgen.commands.common import check_output, count, data_for, finite, image_shape, say
 from memgen.data import Dataset
 from memgen.errors import MemgenError
+from memgen.figures.base import as_json, make_folder
 from memgen.figures.memory import memory_figures
 from memgen.progress import Progress
-from memgen.run import Saved, read_model
+from memgen.run import read_model
+from memgen.scoring import look
 from memgen.session import choose_device
 from memgen.storage import write_atomically
 from memgen.tasks.classification import GRID, PAPER, choose
 from memgen.tasks.classification import classify as classify_features
 from memgen.tasks.features import features as find_features
 from memgen.tasks.inspection import Inspection, require_memory
-from memgen.tasks.inspection import inspect as inspect_memory
 
 SPLITS = ("train", "valid", "test")
 
@@ -106,11 +105,12 @@ def inspect(options: argparse.Namespace) -> dict[str, Any]:
         raise MemgenError(f"{folder} is a file; choose another --out")
     data = data_for(saved, options.data, options.split)
     clock = time.perf_counter()
-    found = inspected(saved, data, options.split, options.limit, options.rows, options.samples, options.seed)
+    make_folder(folder)
+    found = look(saved.model, data, options.split, options.limit, options.rows, options.samples, options.seed)
     figures = memory_figures(found, data.rows("train"), image_shape(saved))
     written = [path for figure in figures for path in figure.write(folder)]
     summary = summarise(found, data, options.split)
-    write_atomically(folder / "summary.json", (json.dumps(summary, indent=1) + "\n").encode())
+    write_atomically(folder / "summary.json", as_json(summary))
     seconds = time.perf_counter() - clock
     tell(options, found)
     say(
@@ -122,27 +122,6 @@ def inspect(options: argparse.Namespace) -> dict[str, Any]:
         "files": [path.name for path in written] + ["summary.json"],
         "seconds": seconds,
     }
-
-
-def inspected(
-    saved: Saved, data: Dataset, split: str, limit: int | None, rows: int, samples: int, seed: int
-) -> Inspection:
-    """Look into the memory, with a progress bar."""
-    slots = sum(place.slots for place in require_memory(saved.model))
-    labels: Tensor | None = data.labels.get(split)
-    x, scored = data.rows(split)[:limit], data.fixed(split, rows)
-    with Progress("silencing", slots, "slot") as progress:
-        done = iter(range(1, slots + 1))
-        return inspect_memory(
-            saved.model,
-            x,
-            scored,
-            data.rows("train"),
-            None if labels is None else labels[:limit],
-            samples=samples,
-            seed=seed,
-            tick=lambda: progress.to(next(done)),
-        )
 
 
 def summarise(found: Inspection, data: Dataset, split: str) -> dict[str, Any]:
@@ -163,6 +142,9 @@ def summarise(found: Inspection, data: Dataset, split: str) -> dict[str, Any]:
                 "dead": layer.usage.dead,
                 "most_useful": int(layer.ablation.mean.argmax()),
                 "most_useful_nats": float(layer.ablation.mean.max()),
+                "most_useful_standard_error": finite(
+                    float(layer.ablation.standard_error[layer.ablation.mean.argmax()])
+                ),
                 "resemblance_to_pixels": layer.pixel_resemblance,
             }
             for layer in found.layers
@@ -174,12 +156,14 @@ def tell(options: argparse.Namespace, found: Inspection) -> None:
     for layer in found.layers:
         own, slots = layer.usage, len(layer.usage.share)
         best = int(layer.ablation.mean.argmax())
+        nats, error = float(layer.ablation.mean[best]), float(layer.ablation.standard_error[best])
+        stands = "" if nats > 3 * error else ", which does not stand out"  # it is the best of many
+        read = f"as {np.exp(own.entropy):.1f} slots read evenly"
         say(
             options,
-            f"{layer.name}: {slots} slots, attention entropy {own.entropy:.2f} nats (as {np.exp(own.entropy):.1f} "
-            f"slots read evenly), {len(own.dead)} dead; slot {best} adds most to log p(x): "
-            f"{layer.ablation.mean[best]:.2f} nats",
+            f"{layer.name}: {slots} slots, attention entropy {own.entropy:.2f} nats ({read}), {len(own.dead)} dead",
         )
+        say(options, f"{layer.name}: slot {best} adds most to log p(x): {nats:.3f} +- {error:.3f} nats{stands}")
         if layer.pixel_resemblance is not None:
             say(
                 options,

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from memgen.commands.common import check_output, data_for, finite, image_shape, say
-from memgen.report.gather import Gathered, Subject, gather, paired_difference
+from memgen.figures.curves import shared_limits
+from memgen.report.gather import Gathered, Subject, gather, paired_difference, to_score
 from memgen.report.page import write_report
 from memgen.run import Run, read_model
 from memgen.session import choose_device
@@ -21,11 +22,14 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
     subjects = [
         subject(path, name, options.device) for path, name in zip(options.paths, names(options.paths), strict=True)
     ]
+    samples, rows = to_score(subjects, options.samples, options.limit, options.seed)
+    limits = shared_limits([one.run.metrics() for one in subjects if one.data.name == subjects[0].data.name])
     gathered = []
     for one in subjects:
         if len(subjects) > 1:
             say(options, f"{one.name}:")
-        gathered.append(gather(one, options.samples, options.limit, options.seed))
+        shared = limits if one.data.name == subjects[0].data.name else None
+        gathered.append(gather(one, samples, rows, options.limit, options.seed, shared))
     figures = write_report(options.output, gathered, options.seed)
     say(options, f"wrote {options.output} and its figures into {figures}, {time.perf_counter() - clock:.1f} s")
     say(options, f"open it in a browser: {options.output.resolve().as_uri()}")
@@ -34,7 +38,7 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
         "figures": str(figures),
         "runs": [numbers(one) for one in gathered],
         "differences": [difference(gathered[0], other) for other in gathered[1:]],
-        "samples": options.samples,
+        "samples": samples,
         "seed": options.seed,
         "seconds": time.perf_counter() - clock,
     }
@@ -68,8 +72,12 @@ def numbers(one: Gathered) -> dict[str, Any]:
         "elbo": float(one.likelihood.elbo.mean()),
         "examples": len(one.likelihood.log_p),
         "imputation": {
-            pattern: {"mse": finite(error.mean), "standard_error": finite(error.standard_error)}
-            for pattern, error in one.imputation.items()
+            pattern: {
+                "mse": finite(own.error.mean),
+                "standard_error": finite(own.error.standard_error),
+                "effective_states": own.effective,
+            }
+            for pattern, own in one.imputation.items()
         },
     }
 

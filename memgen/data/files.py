@@ -56,6 +56,8 @@ class Source:
     check: Callable[[Path], None] = lambda folder: None
     """Raises MemgenError unless the files in a folder have the published content."""
     homes: tuple[tuple[str, Home], ...] = ()
+    levels: int = 255
+    """What a byte of an image is divided by."""
 
     @property
     def columns(self) -> int:

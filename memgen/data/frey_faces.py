@@ -52,6 +52,7 @@ def check(folder: Path) -> None:
 
 
 FREY_FACES = Source(
+    levels=256,
     folder="frey_faces",
     about="1,965 faces of 28 x 20 grey levels, v/256",
     shape=(28, 20),

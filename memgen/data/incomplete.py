@@ -9,8 +9,10 @@ from __future__ import annotations
 import io
 import math
 import re
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -43,21 +45,21 @@ class Incomplete(Protocol):
         ...
 
 
-def read_incomplete(path: Path, columns: int, shape: tuple[int, ...], levels: int, empty: bool = False) -> Incomplete:
+def read_incomplete(
+    path: Path, columns: int, shape: tuple[int, ...], levels: int, empty: bool = False, header: str = "auto"
+) -> Incomplete:
     """A .csv, .npy, .npz file or a folder of images, for a model with so many columns.
 
-    Bytes of images become v/levels. A column without a single value is refused, unless `empty`.
+    Bytes of images become v/levels. A column without a single value is refused, unless `empty`. Whether the first line
+    of a table is a header is seen from it ("auto") or said ("yes", "no").
     """
     if path.is_dir():
         return read_images(path, columns, shape, levels)
     if not path.exists():
         raise MemgenError(f"there is no file or folder {path}")
-    readers: dict[str, Callable[[Path, int], Incomplete]] = {
-        ".csv": read_table,
-        ".tsv": read_table,
-        ".npy": read_array,
-        ".npz": read_array,
-    }
+    table = partial(read_table, header=header)
+    readers: dict[str, Callable[[Path, int], Incomplete]] = {".npy": read_array, ".npz": read_array}
+    readers |= {".csv": table, ".tsv": table}
     if path.suffix.lower() not in readers:
         raise MemgenError(f"{path}: the ending must be .csv, .npy or .npz, or it must be a folder of images")
     data = readers[path.suffix.lower()](path, columns)
@@ -92,6 +94,8 @@ class Table:
     ends: list[str]
     """What stands after each row: the end of its line, and any empty lines."""
     delimiter: str
+    named: bool
+    """Whether the first line is a header."""
 
     def write(self, output: Path, completed: Float64[Tensor, "N D"]) -> None:
         lines = [self.head]
@@ -102,7 +106,7 @@ class Table:
         write_atomically(output, "".join(lines).encode())
 
 
-def read_table(path: Path, columns: int) -> Table:
+def read_table(path: Path, columns: int, header: str = "auto") -> Table:
     try:
         text = path.read_bytes().decode()
     except UnicodeDecodeError:
@@ -114,13 +118,12 @@ def read_table(path: Path, columns: int) -> Table:
     if not lines:
         raise MemgenError(f"{path} is empty")
     delimiter = max(",;\t", key=lines[0].count)
-    names = split(lines[0].rstrip("\r\n"), delimiter)
-    header = all(_number(cell) is None for cell in names) and not all(_is_missing(cell) for cell in names)
-    head = mark + (lines.pop(0) if header else "")
+    named = header == "yes" or (header == "auto" and _is_header(split(lines[0].rstrip("\r\n"), delimiter)))
+    head = mark + (lines.pop(0) if named else "")
     cells: list[list[str]] = []
     ends: list[str] = []
     rows: list[list[float]] = []
-    for number, line in enumerate(lines, 2 if header else 1):
+    for number, line in enumerate(lines, 2 if named else 1):
         body = line.rstrip("\r\n")
         if not body and columns > 1:  # an empty line is no row
             head, ends = (head, [*ends[:-1], ends[-1] + line]) if ends else (head + line, ends)
@@ -132,7 +135,18 @@ def read_table(path: Path, columns: int) -> Table:
         ends.append(line[len(body) :])
     if not rows:
         raise MemgenError(f"{path} has no rows")
-    return Table(torch.tensor(rows, dtype=torch.float64), head, cells, ends, delimiter)
+    return Table(torch.tensor(rows, dtype=torch.float64), head, cells, ends, delimiter, named)
+
+
+def _is_header(cells: list[str]) -> bool:
+    """Names only, or the numbers 0, 1, 2, ... that pandas writes where columns have no names."""
+    numbers = [_number(cell) for cell in cells]
+    if len(cells) > 2 and numbers == list(range(len(cells))):
+        return True
+    words = [cell for cell in cells if not _is_missing(cell)]
+    return (
+        bool(words) and all(re.search("[^\\W\\d]", cell) for cell in words) and not any(n is not None for n in numbers)
+    )
 
 
 def split(line: str, delimiter: str) -> list[str]:
@@ -141,7 +155,7 @@ def split(line: str, delimiter: str) -> list[str]:
     >>> split('1, "2",,3', ",")
     ['1', ' "2"', '', '3']
     """
-    cell = rf'((?:\s*"(?:[^"]|"")*"\s*)|[^{delimiter}]*)(?:{delimiter}|$)'
+    cell = rf'((?: *"(?:[^"]|"")*" *)|[^{delimiter}]*)(?:{delimiter}|$)'
     found = re.findall(cell, line)
     # The pattern meets the end of a line once more, unless the line ends in a delimiter, behind which a cell is empty.
     return found if line.endswith(delimiter) or not line else found[:-1]
@@ -167,7 +181,8 @@ def _value(path: Path, line: int, column: int, cell: str) -> float:
         return math.nan
     value = _number(cell)
     if value is None or not math.isfinite(value):
-        raise MemgenError(f"{path}, line {line}, column {column}: {_bare(cell)[:40]!r} is not a number")
+        comma = "; decimals need a point" if re.fullmatch(r"[-+]?\d+,\d+", _bare(cell)) else ""
+        raise MemgenError(f"{path}, line {line}, column {column}: {_bare(cell)[:40]!r} is not a number{comma}")
     return value
 
 
@@ -177,13 +192,17 @@ class Array:
 
     x: Float64[Tensor, "N D"]
     values: NDArray[Any]
+    others: dict[str, NDArray[Any]]
+    """The other arrays of an .npz, kept as they are."""
+    name: str = "x"
 
     def write(self, output: Path, completed: Float64[Tensor, "N D"]) -> None:
         out, holes = self.values.copy(), np.isnan(self.values)
         out[holes] = completed.numpy().reshape(out.shape)[holes]  # all else keeps its bits
         content = io.BytesIO()
         if output.suffix.lower() == ".npz":
-            np.savez(content, x=out)
+            arrays: dict[str, Any] = self.others | {self.name: out}
+            np.savez(content, **arrays)
         else:
             np.save(content, out, allow_pickle=False)
         write_atomically(output, content.getvalue())
@@ -191,18 +210,19 @@ class Array:
 
 def read_array(path: Path, columns: int) -> Array:
     try:
-        found = np.load(path, allow_pickle=False)
-        if isinstance(found, np.lib.npyio.NpzFile):
-            names = found.files
-            if len(names) != 1 and "x" not in names:
-                raise MemgenError(f"{path} holds {len(names)} arrays ({', '.join(names)[:80]}); it must hold one, or x")
-            found = found["x" if "x" in names else names[0]]
-    except MemgenError:
-        raise
-    except (ValueError, OSError, EOFError, KeyError) as error:
-        raise MemgenError(f"cannot read {path} as a NumPy array of numbers: {str(error).splitlines()[0]}") from None
-    except Exception as error:  # zipfile has its own
-        raise MemgenError(f"cannot read {path}: {error}") from None
+        with path.open("rb") as file:
+            found = np.load(file, allow_pickle=False)
+            others = {} if isinstance(found, np.ndarray) else dict(found)
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        # NumPy's own words for a file that is no array advise to unpickle it.
+        reason = "it is no such file, or holds Python objects" if "pickle" in str(error) else str(error).splitlines()[0]
+        raise MemgenError(f"cannot read {path} as a NumPy array of numbers: {reason}") from None
+    name = "x"
+    if others or not isinstance(found, np.ndarray):
+        if len(others) != 1 and name not in others:
+            raise MemgenError(f"{path} holds {len(others)} arrays ({', '.join(others)[:80]}); it must hold one, or x")
+        name = name if name in others else next(iter(others))
+        found = others.pop(name)
     if not (np.issubdtype(found.dtype, np.floating) or np.issubdtype(found.dtype, np.integer) or found.dtype == bool):
         raise MemgenError(f"{path} holds {found.dtype}, not numbers")
     if found.ndim not in (2, 3) or len(found) == 0:
@@ -211,8 +231,8 @@ def read_array(path: Path, columns: int) -> Array:
     check_width(path, rows.shape[1], columns)
     if np.isinf(rows).any():
         row, column = np.argwhere(np.isinf(rows))[0]
-        raise MemgenError(f"{path} has an infinity at row {row}, column {column}")
-    return Array(torch.from_numpy(rows), found)
+        raise MemgenError(f"{path} has an infinity at row {row + 1}, column {column + 1}")
+    return Array(torch.from_numpy(rows), found, others, name)
 
 
 @dataclass(frozen=True)
@@ -262,7 +282,8 @@ def read_image(path: Path, shape: tuple[int, int]) -> tuple[NDArray[np.uint8], N
             width, height = image.size
             if (height, width) != shape:
                 raise MemgenError(
-                    f"{path} is {height} x {width} pixels, the model's images are {shape[0]} x {shape[1]}"
+                    f"{path} is {width} pixels wide and {height} high, the model's images are {shape[1]} wide and "
+                    f"{shape[0]} high; resize or crop it"
                 )
             if image.mode.startswith(("I", "F")):
                 raise MemgenError(f"{path} has more than 8 bits per pixel (mode {image.mode}); save it with 8")

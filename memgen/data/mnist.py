@@ -66,6 +66,7 @@ def _source(levels: int) -> Source:
         likelihood="bernoulli",
         load=partial(load, levels),
         files=tuple(FILES),
+        levels=levels,
         check=check,
         homes=(
             ("storage.googleapis.com", download("https://storage.googleapis.com/cvdf-datasets/mnist/", tuple(FILES))),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -61,11 +62,24 @@ class Figure:
         if self.table is not None:
             files[f"{self.name}.csv"] = as_csv(self.table)
         if self.values is not None:
-            files[f"{self.name}.json"] = (json.dumps(self.values) + "\n").encode()
+            files[f"{self.name}.json"] = as_json(self.values)
         make_folder(folder)
         for name, content in files.items():
             write_atomically(folder / name, content)
         return [folder / name for name in files]
+
+
+def as_json(value: Any) -> bytes:
+    """JSON has no NaN: null stands for it."""
+    return (json.dumps(_finite(value), indent=1, allow_nan=False) + "\n").encode()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def make_folder(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from matplotlib import rc_context
@@ -16,7 +17,19 @@ LINES = {
 """Key of a metric -> its words, style and colour."""
 
 
-def training_curves(metrics: list[dict[str, Any]]) -> Figure:
+def shared_limits(runs: Sequence[list[dict[str, Any]]]) -> tuple[float, float] | None:
+    """An axis for all runs: from the worst bound after a tenth of the epochs, which would squeeze all that matters, to
+    the best.
+    """
+    late = [line["bound"] for metrics in runs for line in metrics[len(metrics) // 10 :]]
+    best = [line[key] for metrics in runs for line in metrics for key in LINES if key in line]
+    if len(late) < 4:
+        return None
+    low, high = min(late), max(best)
+    return low - 0.05 * (high - low), high + 0.08 * (high - low)
+
+
+def training_curves(metrics: list[dict[str, Any]], limits: tuple[float, float] | None = None) -> Figure:
     """The bounds against the epoch."""
     with rc_context(STYLE):
         drawn = canvas(4.6, 2.6)
@@ -25,20 +38,15 @@ def training_curves(metrics: list[dict[str, Any]]) -> Figure:
             points = [(line["epoch"], line[key]) for line in metrics if key in line]
             if points:
                 axes.plot(*zip(*points, strict=True), style, color=COLOURS[colour], lw=1.3, ms=3.5, label=words)
-        late = [line["bound"] for line in metrics][len(metrics) // 10 :]
-        if len(late) > 3:  # the first epochs would squeeze all that matters into a line
-            best = [line[key] for line in metrics for key in LINES if key in line]
-            low, high = min(late), max(best)
-            axes.set_ylim(low - 0.05 * (high - low), high + 0.08 * (high - low))
+        axes.set_ylim(limits or shared_limits([metrics]))
         axes.set_xlabel("epoch")
         axes.set_ylabel("bound, nats")
         axes.legend(loc="lower right", fontsize=7)
-    caption = (
-        "The bound on log p(x) while training, higher is better; the gap between training and validation rows is "
-        "over-fitting."
-        if any("valid_bound" in line for line in metrics)
-        else "The bound on log p(x) while training, higher is better."
-    )
+    caption = "The bound on log p(x) while training, higher is better; the axis leaves out the first epochs."
+    if any("train_bound" in line for line in metrics):
+        caption += " Points are scored with more samples and exact statistics, so they lie above the line"
+        held_out = any("valid_bound" in line for line in metrics)
+        caption += "; the gap between training and validation rows is over-fitting." if held_out else "."
     return Figure(
         "training", caption, drawn, table=[{key: line.get(key) for key in _keys(metrics)} for line in metrics]
     )

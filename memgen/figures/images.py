@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Bool, Float
 from matplotlib import rc_context
+from matplotlib.figure import Figure as Canvas
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
@@ -70,12 +71,15 @@ def image_rows(
     """Labelled rows of grey images; pixels of `holes` are tinted. The numbers are the pixels."""
     height = shape[0]
     picture = mosaic(list(rows.values()), shape, [(holes or {}).get(label) for label in rows])
-    inches = min(7.2, 1.6 + 0.36 * max(len(row) for row in rows.values()))
+    margin = 0.12 + 0.072 * max(len(label.strip()) for label in rows)  # inches, for the longest label
+    wide = min(7.2 - margin, 0.5 * max(len(row) for row in rows.values()))
+    high = wide * picture.shape[0] / picture.shape[1]
     with rc_context(STYLE):
-        drawn = canvas(inches, 0.15 + (inches - 1.25) * picture.shape[0] / picture.shape[1])
-        axes = drawn.subplots()
-        axes.imshow(picture, interpolation="nearest")
-        axes.set_yticks([i * (height + GAP) + (height - 1) / 2 for i in range(len(rows))], list(rows))
+        drawn = Canvas(figsize=(margin + wide, high))
+        axes = drawn.add_axes((margin / (margin + wide), 0, wide / (margin + wide), 1))
+        axes.imshow(picture, interpolation="nearest", aspect="auto")
+        centres = [i * (height + GAP) + (height - 1) / 2 for i in range(len(rows))]
+        axes.set_yticks(centres, [label.strip() for label in rows])
         axes.set_xticks([])
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)

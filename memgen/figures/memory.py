@@ -14,6 +14,8 @@ from memgen.figures.base import COLOURS, FAINT, INK, MAP, STYLE, Figure, canvas
 from memgen.figures.images import image_rows, numbered_images
 from memgen.tasks.inspection import DEAD, Inspection, LayerInspection
 
+FLAT = 0.05
+"""Grey levels by which slots must differ to be told apart."""
 PREFERRED = 3
 """Slots shown for every class, as in the paper."""
 
@@ -32,6 +34,12 @@ def memory_figures(found: Inspection, train: Float[Tensor, "M D"], shape: tuple[
     for layer in found.layers:
         figures += [use(layer, found), ablations(layer, found)]
     return figures
+
+
+def _flat(layer: LayerInspection) -> str:
+    """A sentence more where the pictures of all slots are the same to the eye."""
+    spread = float((layer.pictures - layer.pictures.mean(0)).abs().amax())
+    return "" if spread > FLAT else f" All these slots look alike (within {spread:.2g}): alone, they show nothing."
 
 
 def _file(prefix: str, layer: LayerInspection) -> str:
@@ -57,7 +65,7 @@ def heat_map(layer: LayerInspection, labels: list[int]) -> Figure:
     ]
     caption = (
         f"Preference of every class for the {slots} slots of {layer.name}: normalised attention, mean over the "
-        "images of the class; a column with one bright cell is a slot that serves one class."
+        "images of the class; every map has a colour scale of its own."
     )
     return Figure(_file("preference", layer), caption, drawn, table=table)
 
@@ -137,6 +145,7 @@ def class_slots(layer: LayerInspection, labels: list[int], shape: tuple[int, ...
         f"For every class (above) its {len(ranks)} preferred slots of {layer.name}, decoded alone (h_g = 0, h_m = "
         "the slot), with the class's preference for them (below)."
     )
+    caption += _flat(layer)
     names = [("1st", "2nd", "3rd")[r] for r in ranks]
     return numbered_images(_file("class-slots", layer), caption, images, shape, names, list(map(str, labels)), table)
 
@@ -157,6 +166,7 @@ def neighbours(layer: LayerInspection, train: Float[Tensor, "M D"], shape: tuple
         f"The {len(layer.shown)} most read slots of {layer.name} decoded alone (top), and below each the training "
         "images that are nearest to its picture, with their Euclidean distance."
     )
+    caption += _flat(layer)
     names = ["slot", *(f"near {r + 1}" for r in range(k))]
     return numbered_images(_file("slot-neighbours", layer), caption, images, shape, names, table=table)
 
@@ -174,7 +184,7 @@ def use(layer: LayerInspection, found: Inspection) -> Figure:
         )
         axes.axhline(1 / slots, color=COLOURS[1], lw=1, ls="--", label="even share")
         axes.set_xlim(-0.6, slots - 0.4)
-        axes.set_xlabel(f"slots of {layer.name}, most read first")
+        axes.set_xlabel(f"slots of {layer.name}, ranked, most read first")
         axes.set_ylabel("share")
         axes.legend(loc="upper right")
     table = [
@@ -214,7 +224,7 @@ def ablations(layer: LayerInspection, found: Inspection) -> Figure:
         )
         axes.axhline(0, color=INK, lw=0.8)
         axes.set_xlim(-0.6, len(order) - 0.4)
-        axes.set_xlabel(f"slots of {layer.name}, most useful first")
+        axes.set_xlabel(f"slots of {layer.name}, ranked, most useful first")
         axes.set_ylabel("nats lost")
     table = [
         {"slot": j, "nats": f"{float(own.mean[j]):.6g}", "standard_error": f"{float(own.standard_error[j]):.6g}"}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from memgen.data import Dataset
@@ -16,15 +16,14 @@ from memgen.figures.curves import training_curves
 from memgen.figures.images import image_grid, image_rows
 from memgen.figures.memory import memory_figures
 from memgen.model import count_parameters
-from memgen.progress import Progress
 from memgen.run import Run, Saved
-from memgen.scoring import score
+from memgen.scoring import fill, look, score
 from memgen.tasks.density import Likelihood
-from memgen.tasks.imputation import DEFAULT, Imputation, imputations, join
-from memgen.tasks.inspection import inspect, places
+from memgen.tasks.imputation import DEFAULT
+from memgen.tasks.inspection import places
 from memgen.tasks.patterns import missing_entries, scaled_patterns
 from memgen.tasks.sampling import reconstruct, sample
-from memgen.tasks.scores import SquaredError, squared_error
+from memgen.tasks.scores import SquaredError, row_errors, squared_error
 
 GRID = 64
 ROW = 10
@@ -44,13 +43,25 @@ class Subject:
     """Height and width of its images; () if they are none."""
 
 
+class Filled(NamedTuple):
+    """How well missing values were filled in."""
+
+    error: SquaredError
+    per_row: Tensor
+    """Squared errors of each row, on a scale on which their mean is the error per missing value."""
+    effective: float
+    """States that carry the answer, median over rows."""
+    values: str
+    """What the rows are."""
+
+
 @dataclass(frozen=True)
 class Gathered:
     """Everything that the page says of one run."""
 
     subject: Subject
     likelihood: Likelihood
-    imputation: dict[str, SquaredError]
+    imputation: dict[str, Filled]
     """By pattern."""
     sections: dict[str, list[Figure]] = field(default_factory=dict)
 
@@ -72,16 +83,28 @@ class Gathered:
                 figure.write(folder)
 
 
-def gather(subject: Subject, samples: int, limit: int, seed: int) -> Gathered:
-    """Score, draw, fill in and look inside."""
-    x = subject.data.fixed("test", limit)
-    likelihood, _ = score(subject.run, subject.saved, x, "test", samples, seed)
-    errors, filled = impute_patterns(subject, x, seed)
-    sections = {"training": [training_curves(subject.run.metrics())] if subject.run.metrics() else []}
+def gather(
+    subject: Subject, samples: int, rows: int, limit: int, seed: int, limits: tuple[float, float] | None = None
+) -> Gathered:
+    """Score `rows` test rows, fill in `limit` of them, draw, look inside; `limits` are those of the training axis."""
+    likelihood, _ = score(subject.run, subject.saved, subject.data.fixed("test", rows), "test", samples, seed)
+    filled, figures = impute_patterns(subject, subject.data.fixed("test", limit), seed)
+    metrics = subject.run.metrics()
+    sections = {"training": [training_curves(metrics, limits)] if metrics else []}
     if subject.shape:
         sections |= {"samples": samples_of(subject, seed), "reconstructions": reconstructions(subject)}
-    sections |= {"imputation": filled, "memory": memory(subject, limit, seed)}
-    return Gathered(subject, likelihood, errors, sections)
+    sections |= {"imputation": figures, "memory": memory(subject, limit, seed)}
+    return Gathered(subject, likelihood, filled, sections)
+
+
+def to_score(subjects: Sequence[Subject], samples: int, limit: int, seed: int) -> tuple[int, int]:
+    """Importance samples and rows: what all runs have kept of an evaluation, if that is more, else what is asked."""
+    kept = [subject.run.kept_scores("test", seed, subject.saved.sha256) for subject in subjects]
+    common = set(kept[0]).intersection(*kept)
+    better = [K for K in common if samples < K and min(own[K] for own in kept) >= limit]
+    if not better:
+        return samples, limit
+    return max(better), min(own[max(better)] for own in kept)
 
 
 def samples_of(subject: Subject, seed: int) -> list[Figure]:
@@ -104,62 +127,42 @@ def reconstructions(subject: Subject) -> list[Figure]:
     return [image_rows("reconstructions", caption, rows, subject.shape)]
 
 
-def impute_patterns(
-    subject: Subject, x: Float[Tensor, "N D"], seed: int
-) -> tuple[dict[str, SquaredError], list[Figure]]:
+def impute_patterns(subject: Subject, x: Float[Tensor, "N D"], seed: int) -> tuple[dict[str, Filled], list[Figure]]:
     """The paper's three patterns, scaled to the image, on the rows x."""
-    errors, figures = {}, []
+    found, figures = {}, []
+    values = subject.data.binarisation
     for pattern in scaled_patterns(subject.shape):
         missing = missing_entries(pattern, subject.shape, x.shape[1], len(x), seed=seed)
-        result = fill(subject, x, missing, pattern, seed)
-        errors[pattern] = squared_error(result.mean, x, missing)
+        result = fill(subject.saved.model, x, ~missing, DEFAULT, f"imputing {pattern}", steps=STEPS, seed=seed)
+        error = squared_error(result.mean, x, missing)
+        found[pattern] = Filled(error, row_errors(result.mean, x, missing), float(result.effective.median()), values)
         if subject.shape:
             rows = {"data": x[:ROW], "missing": x[:ROW], "imputed": result.mean[:ROW].float()}
             caption = (
                 f"{pattern}: test images, what was missing (blue), and the mean of what the model fills in; mean "
-                f"squared error {errors[pattern].mean:.4f} ± {errors[pattern].standard_error:.4f} per missing value, "
-                f"{len(x):,} rows."
+                f"squared error {error.mean:.4f} ± {error.standard_error:.4f} per missing value, {len(x):,} rows."
             )
             name = f"imputation-{pattern}"
             figures.append(image_rows(name, caption, rows, subject.shape, {"missing": missing[:ROW]}))
-    return errors, figures
-
-
-def fill(subject: Subject, x: Float[Tensor, "N D"], missing: Bool[Tensor, "N D"], what: str, seed: int) -> Imputation:
-    parts: list[Imputation] = []
-    with Progress(f"imputing {what}", len(x), "row") as progress:
-        for part in imputations(subject.saved.model, x, ~missing, DEFAULT, STEPS, seed=seed):
-            parts.append(part)
-            progress.to(sum(len(part.mean) for part in parts))
-    return join(parts)
+    return found, figures
 
 
 def memory(subject: Subject, limit: int, seed: int) -> list[Figure]:
     """What `memgen inspect` draws; nothing for a model without memory."""
-    here = places(subject.saved.model)
-    if not here:
+    if not places(subject.saved.model):
         return []
-    data = subject.data
-    slots, labels = sum(place.slots for place in here), data.labels.get("test")
-    with Progress("silencing", slots, "slot") as progress:
-        done = iter(range(1, slots + 1))
-        found = inspect(
-            subject.saved.model,
-            data.rows("test"),
-            data.fixed("test", min(limit, SILENCED_ROWS)),
-            data.rows("train"),
-            labels,
-            samples=SILENCED_SAMPLES,
-            seed=seed,
-            tick=lambda: progress.to(next(done)),
-        )
+    data, rows = subject.data, min(limit, SILENCED_ROWS)
+    found = look(subject.saved.model, data, "test", None, rows, SILENCED_SAMPLES, seed)
     return memory_figures(found, data.rows("train"), subject.shape)
+
+
+def same_data(a: Gathered, b: Gathered) -> bool:
+    """Whether two runs were scored on the very same values."""
+    first, second = a.subject, b.subject
+    key = [(s.data.name, s.data.scale, s.data.binarisation, s.saved.model.likelihood.binary) for s in (first, second)]
+    return key[0] == key[1] and len(a.likelihood.log_p) == len(b.likelihood.log_p)
 
 
 def paired_difference(a: Gathered, b: Gathered) -> Tensor | None:
     """log p(x) of b minus that of a, image by image; None where they were scored on other rows."""
-    first, second = a.subject, b.subject
-    key = [(s.data.name, s.data.scale, s.data.binarisation, s.saved.model.likelihood.binary) for s in (first, second)]
-    if key[0] != key[1] or not torch.equal(first.data.fixed("test", 1), second.data.fixed("test", 1)):
-        return None
-    return b.likelihood.log_p - a.likelihood.log_p
+    return b.likelihood.log_p - a.likelihood.log_p if same_data(a, b) else None

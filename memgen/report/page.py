@@ -10,7 +10,7 @@ from typing import Any
 
 import memgen
 from memgen.figures.base import Figure
-from memgen.report.gather import STEPS, Gathered, paired_difference
+from memgen.report.gather import STEPS, Gathered, paired_difference, same_data
 from memgen.storage import write_atomically
 from memgen.tasks.density import standard_error
 from memgen.tasks.imputation import DEFAULT
@@ -37,13 +37,19 @@ h2 { font-size: 1.2rem; margin: 2.2rem 0 .6rem; padding-top: .5rem; border-top: 
 h3 { font-size: 1rem; margin: 0 0 .3rem; }
 p { margin: .4rem 0; max-width: 46rem; }
 .faint, figcaption { color: var(--faint); font-size: .86rem; }
-.runs { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 1.2rem;
+.runs { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, NARROW), 1fr)); gap: 1.2rem;
   align-items: start; margin-bottom: 1.4rem; }
 .runs.wide { grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); }
 figure { margin: 0; break-inside: avoid; }
 figure img { display: block; max-width: 100%; height: auto; }
 figcaption { margin-top: .3rem; max-width: 46rem; }
-.scroll { overflow-x: auto; }
+.scroll { overflow-x: auto; background: linear-gradient(to right, #fff, #fff) 0 0 / 2rem 100% no-repeat local,
+  linear-gradient(to left, #fff, #fff) 100% 0 / 2rem 100% no-repeat local,
+  linear-gradient(to left, rgba(0, 0, 0, .18), transparent) 100% 0 / 1rem 100% no-repeat scroll; }
+@media screen and (max-width: 40rem) {
+  .wide figure > div { overflow-x: auto; }
+  .wide figure img { max-width: none; width: 40rem; }
+}
 table { border-collapse: collapse; font-size: .9rem; margin: .5rem 0; }
 th, td { text-align: left; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
@@ -73,7 +79,8 @@ def page(gathered: Sequence[Gathered], seed: int) -> str:
     """The whole HTML text."""
     names = [one.subject.name for one in gathered]
     title = " and ".join(names) if len(names) < 3 else f"{len(names)} runs"
-    style = STYLE.replace("WIDTH", f"{max(60, 32 * len(names))}rem").replace("COLUMNS", str(min(2, len(names))))
+    style = STYLE.replace("WIDTH", f"{max(60, 32 * len(names))}rem").replace("COLUMNS", str(min(3, len(names))))
+    style = style.replace("NARROW", "26rem" if len(names) < 3 else "20rem")
     body = [f"<h1>{escape(title)}</h1>", introduction(gathered), likelihoods(gathered, seed)]
     body += [section(gathered, key) for key in HEADS]
     body += ["<h2>Settings</h2>", settings(gathered), ending(gathered)]
@@ -108,7 +115,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], differs: Sequence
 
 def likelihoods(gathered: Sequence[Gathered], seed: int) -> str:
     """Numbers with their errors, and paired differences to the first run."""
-    heads = ["run", "log p(x), nats", "ELBO", "K", "test rows", "parameters", "epochs", "training"]
+    heads = ["run", "log p(x), nats", "ELBO", "K", "test rows", "parameters", "epochs", "training", "data"]
     rows = []
     for one in gathered:
         own, facts = one.likelihood, one.facts
@@ -122,12 +129,13 @@ def likelihoods(gathered: Sequence[Gathered], seed: int) -> str:
                 f"{facts['parameters']:,}",
                 f"{facts['epochs']:,}",
                 "" if facts["seconds"] is None else f"{facts['seconds']:,.0f} s",
+                escape(f"{one.subject.data.name}, {one.subject.data.scale}"),
             ]
         )
-    data = gathered[0].subject.data
+    kinds = dict.fromkeys(f"{one.subject.data.name}: {one.subject.data.binarisation}" for one in gathered)
     words = (
         "Test log-likelihood by importance sampling with K samples, mean ± standard error over rows; "
-        f"{escape(data.name)}, scale {escape(data.scale)}, {escape(data.binarisation)}; noise seed {seed}."
+        f"noise seed {seed}; {escape('; '.join(kinds))}."
     )
     return f"<h2>Log-likelihood</h2>\n{table(heads, rows)}\n<p class='faint'>{words}</p>\n{differences(gathered)}"
 
@@ -167,24 +175,38 @@ def inlined(figure: Figure, run: str) -> str:
     data = base64.b64encode(figure.png).decode()
     width = round(figure.canvas.get_figwidth() * 100)
     head = f"<h3>{escape(run)}</h3>" if run else ""
-    return (
-        f'<figure>{head}<img width="{width}" alt="{escape(figure.caption)}" src="data:image/png;base64,{data}">'
-        f"<figcaption>{escape(figure.caption)}</figcaption></figure>"
-    )
+    image = f'<img width="{width}" alt="{escape(figure.caption)}" src="data:image/png;base64,{data}">'
+    return f"<figure>{head}<div>{image}</div><figcaption>{escape(figure.caption)}</figcaption></figure>"
 
 
 def imputations(gathered: Sequence[Gathered]) -> str:
+    """Errors by pattern, how many states carry them, and paired differences to the first run."""
     patterns = list(dict.fromkeys(pattern for one in gathered for pattern in one.imputation))
     rows = []
     for one in gathered:
         cells = [one.imputation.get(pattern) for pattern in patterns]
-        numbers = ["" if cell is None else f"{cell.mean:.4f} ± {cell.standard_error:.4f}" for cell in cells]
-        rows.append([escape(one.subject.name), *numbers])
-    words = (
-        f"Mean squared error per missing value ± standard error over rows; method {DEFAULT}, {STEPS} decoder passes, "
-        "the same missing values for every run."
+        numbers = ["" if c is None else f"{c.error.mean:.4f} ± {c.error.standard_error:.4f}" for c in cells]
+        carried = " / ".join(f"{c.effective:.1f}" for c in cells if c is not None)
+        rows.append([escape(one.subject.name), *numbers, carried])
+    lines = [table(["run", *map(escape, patterns), "effective states"], rows)]
+    kinds = dict.fromkeys(
+        f"{one.subject.data.name}: {own.values}" for one in gathered for own in one.imputation.values()
     )
-    return table(["run", *map(escape, patterns)], rows) + f"<p class='faint'>{words}</p>"
+    lines.append(
+        "<p class='faint'>Mean squared error per missing value ± standard error over rows; method "
+        f"{DEFAULT}, {STEPS} decoder passes, of which the effective states carry the answer; masks by pattern and row, "
+        f"not by model; {escape('; '.join(kinds))}.</p>"
+    )
+    for other in gathered[1:]:
+        if not same_data(gathered[0], other):
+            continue
+        parts = []
+        for pattern, own in other.imputation.items():
+            change = own.per_row - gathered[0].imputation[pattern].per_row
+            parts.append(f"{escape(pattern)} {float(change.mean()):+.4f} ± {standard_error(change):.4f}")
+        names = f"{escape(other.subject.name)} minus {escape(gathered[0].subject.name)}"
+        lines.append(f"<p>{names}, paired over rows: {', '.join(parts)}.</p>")
+    return "\n".join(lines)
 
 
 def settings(gathered: Sequence[Gathered]) -> str:

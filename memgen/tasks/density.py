@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from memgen.errors import MemgenError
-from memgen.layers import require_statistics
+from memgen.layers import evaluating
 from memgen.likelihoods import GaussianColumns, check_values
 from memgen.model import DGM, Batch, Encoding, Levels
 from memgen.seeds import BLOCK, ExampleNoise, binarise
@@ -101,17 +101,14 @@ def log_likelihoods(
     """The same, a few examples at a time from example `start` on, for progress bars and for going on later."""
     if samples < 1:
         raise MemgenError(f"samples must be at least 1, not {samples}")
-    require_statistics(model)
     x = torch.as_tensor(x, dtype=torch.float32)
     x = x if binarisation is None else binarise(x, binarisation)
     check_values(model.likelihood, x)
     device = next(model.parameters()).device
-    training = model.training
-    model.eval()
     # In float32 a row's encoding depends, in its last bits, on the rows beside it, and log w can magnify that to 1e-3
     # nats. x is encoded once, so float64 costs nothing.
-    encoder = copy.deepcopy(model).double()
-    try:
+    with evaluating(model):
+        encoder = copy.deepcopy(model).double()
         for first in range(start, len(x), batch_size):
             rows = x[first : first + batch_size].to(device)
             noise = ExampleNoise(seed, range(first, first + len(rows)), model.latent)
@@ -120,8 +117,6 @@ def log_likelihoods(
                 encoding = Encoding(GaussianColumns(q.mean.to(rows), q.log_variance.to(rows)), ())
                 part = _score(model, Batch(rows), encoding, noise, samples, chunk)
             yield part
-    finally:
-        model.train(training)
 
 
 def _score(model: DGM, batch: Batch, encoding: Encoding, noise: ExampleNoise, samples: int, chunk: int) -> Likelihood:

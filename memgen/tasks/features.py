@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from memgen.layers import require_statistics
+from memgen.layers import evaluating
 from memgen.model import DGM, Batch
 
 CHUNK = 1000
@@ -31,14 +31,11 @@ def features(model: DGM, x: Float[Tensor, "N D"]) -> Features:
     >>> found.mean.shape, found.last.shape
     (torch.Size([4, 2]), torch.Size([4, 5]))
     """
-    require_statistics(model)
-    training = model.training
-    model.eval()
     weights = next(model.parameters())
     means, lasts = [], []
-    for rows in x.split(CHUNK):
-        q, layers = model.encode(Batch(rows.to(weights)))
-        means.append(q.mean.cpu())
-        lasts.append((layers[-1].output if layers else q.mean).cpu())
-    model.train(training)
+    with evaluating(model):
+        for rows in x.split(CHUNK):
+            q, layers = model.encode(Batch(rows.to(weights)))
+            means.append(q.mean.cpu())
+            lasts.append((layers[-1].output if layers else q.mean).cpu())
     return Features(torch.cat(means), torch.cat(lasts))

@@ -33,8 +33,8 @@ AUTHORS_BATCH = 1000
 """Images whose statistics the authors' program normalised with."""
 COMPLETIONS = 25
 """Completions whose q proposes, at most: each costs a density at every step."""
-PRIOR_EVERY = 10
-"""One in so many proposals of importance sampling comes from the prior."""
+PRIOR = 0.1
+"""Part of the proposals of importance sampling that comes from the prior."""
 
 
 class State(NamedTuple):
@@ -100,9 +100,9 @@ def mwg(model: DGM, batch: Batch, burn: int, noise: Iterator[StepNoise]) -> Iter
 
 def importance(model: DGM, batch: Batch, burn: int, noise: Iterator[StepNoise]) -> Iterator[State]:
     """Self-normalised importance sampling. A short Gibbs chain completes the rows; the completions x_1 ... x_R of its
-    second half propose z, in turn, and now and then the prior does. The weights know only what was observed:
+    second half propose z, in turn, or now and then the prior. The weights know only what was observed:
 
-        w = p(x_obs, z) / (a p(z) + (1 - a) mean_r q(z | x_r)),    a = 1 / PRIOR_EVERY
+        w = p(x_obs, z) / (a p(z) + (1 - a) mean_r q(z | x_r)),    a = PRIOR
 
     One completion alone would be too narrow a proposal wherever much is missing; with a part of the prior no weight can
     exceed p(x_obs | z) / a, whatever q is (defensive importance sampling: Hesterberg, 1995).
@@ -113,17 +113,19 @@ def importance(model: DGM, batch: Batch, burn: int, noise: Iterator[StepNoise]) 
         if step >= burn // 2 and (step - burn // 2) % math.ceil((burn - burn // 2) / COMPLETIONS) == 0:
             completions.append(model.encode(Batch(state.x)).q)
     q = GaussianColumns(*(torch.stack(parameters) for parameters in zip(*map(_parameters, completions), strict=True)))
-    for m, eps in enumerate(noise, 1):
+    for m, eps in enumerate(noise):
         own = completions[m % len(completions)]
-        z = model.infer(Encoding(own, ()), eps.normal).z if m % PRIOR_EVERY else model.prior(eps.normal)
-        above = _sum(model.log_q(Encoding(own, ()), z)) - own.log_prob(z[0][0]).sum(
-            -1
-        )  # log q(z_l+1|z_l): the same for all r
+        by_prior = eps.accept < PRIOR  # row by row, so that every number of states has its part of the prior
+        by_q, prior = model.infer(Encoding(own, ()), eps.normal).z, model.prior(eps.normal)
+        z = tuple(select(by_prior, a, b, rows=1) for a, b in zip(prior, by_q, strict=True))
+        # log q(z_{l+1}|z_l) of the levels above the first is the same for all completions.
+        above = sum((level[0] for level in model.log_q(Encoding(own, ()), z)[1:]), torch.zeros_like(eps.accept))
         log_q = q.log_prob(z[0]).sum(-1).logsumexp(0) - math.log(len(completions)) + above
         log_p_z = _sum(model.log_p_z(z))
-        log_proposal = torch.logaddexp(log_p_z - math.log(PRIOR_EVERY), log_q + math.log1p(-1 / PRIOR_EVERY))
+        log_proposal = torch.logaddexp(log_p_z + math.log(PRIOR), log_q + math.log1p(-PRIOR))
         p = model.decode(z[0][0])
-        log_w = _log_p_observed(p, batch) + log_p_z - log_proposal
+        # A proposal may be so far out that nothing of it is finite: it weighs nothing.
+        log_w = (_log_p_observed(p, batch) + log_p_z - log_proposal).nan_to_num(nan=-torch.inf)
         yield State(complete(batch, p.icdf(eps.uniform)), p, log_w, torch.ones_like(log_w, dtype=torch.bool))
 
 
@@ -183,8 +185,10 @@ class Method:
 
     states: Callable[[DGM, Batch, int, Iterator[StepNoise]], Iterator[State]]
     about: str
-    modelled: bool = True
-    """Whether x must be what the likelihood models: 0 or 1 for a Bernoulli. Else grey levels in [0, 1] will do."""
+    grey: bool = False
+    """Whether grey levels in [0, 1] will do under a Bernoulli; else x must be what the likelihood models, 0 or 1."""
+    fills_means: bool = False
+    """Whether missing values become means, which is what grey data ask for and a categorical encoder cannot read."""
     keep: float = 0.5
     """The last part of the steps that counts; 0: the very last state alone."""
     weighted: bool = False
@@ -195,14 +199,25 @@ class Method:
 
 
 METHODS: dict[str, Method] = {
-    "paper": Method(paper, "fill in means, one state at the end (Li et al., 2016)", modelled=False, keep=0.0),
-    "gibbs": Method(gibbs, "draw the missing values from p(x|z) (Rezende et al., 2014)", modelled=False),
+    "paper": Method(paper, "fill in means, one state at the end (Li et al., 2016)", True, True, keep=0.0),
+    "gibbs": Method(gibbs, "draw the missing values from p(x|z) (Rezende et al., 2014)", grey=True),
     "mwg": Method(mwg, "Metropolis within Gibbs: the right law whatever q is (Mattei and Frellsen, 2018)"),
     "importance": Method(importance, "self-normalised importance sampling after a short Gibbs chain", weighted=True),
 }
 """name -> how the missing values are found."""
 
 DEFAULT = "importance"
+"""The best mean on validation images at equal decoder passes (docs/imputation.md)."""
+DEFAULT_DRAWS = "gibbs"
+"""For completions: its likelihood is level with the best, and all its states are different, not the few with weight."""
+
+
+def method_for(name: str | None, draws: int) -> str:
+    """The named method, or the default for what is asked."""
+    chosen = name or (DEFAULT_DRAWS if draws else DEFAULT)
+    if chosen not in METHODS:
+        raise unknown("imputation method", chosen, METHODS)
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -232,7 +247,7 @@ def impute(
     model: DGM,
     x: Float[Tensor, "N D"],
     observed: Bool[Tensor, "N D"],
-    method: str = DEFAULT,
+    method: str | None = None,
     *,
     steps: int = 100,
     keep: int | None = None,
@@ -245,7 +260,7 @@ def impute(
 
     `steps` decoder passes a row, of which the last `keep` count (default: the method's own part); `draws` completions,
     each a draw from p(x|z) of a state or, with `smooth`, its mean, for binary data that stand for grey levels. Row i
-    depends neither on the batches nor on the rows beside it.
+    depends neither on the batches nor on the rows beside it. Without a method: `importance`, or `gibbs` for draws.
 
     >>> from memgen.recipe import Recipe, build
     >>> model = build(Recipe().override(["model.hidden=[]", "model.latent=2"]), columns=3)
@@ -261,7 +276,7 @@ def imputations(
     model: DGM,
     x: Float[Tensor, "N D"],
     observed: Bool[Tensor, "N D"],
-    method: str = DEFAULT,
+    method: str | None = None,
     steps: int = 100,
     keep: int | None = None,
     draws: int = 0,
@@ -273,25 +288,27 @@ def imputations(
     """The same, a batch of rows at a time, for progress bars. With `batch_statistics` batch norm uses the statistics of
     the batch at hand, as the paper's authors did; rows then depend on the rows beside them.
     """
-    if method not in METHODS:
-        raise unknown("imputation method", method, METHODS)
+    method = method_for(method, draws)
     own = METHODS[method]
     keep = own.kept(steps) if keep is None else keep
     _check_counts(steps, keep, draws, own)
     check_incomplete(model, x, observed, method)
     if not batch_statistics:
         require_statistics(model)
+    elif len(x) < 2:
+        raise MemgenError("one row alone has no batch statistics")
     inner = copy.deepcopy(model).double().train(batch_statistics)
     device = next(inner.parameters()).device
-    for first in range(0, len(x), batch_size):
-        rows = slice(first, first + batch_size)
+    # Near-equal batches: where batch norm uses a batch's statistics, a short last one would have others.
+    for some in torch.arange(len(x)).tensor_split(math.ceil(len(x) / batch_size)):
+        indices = range(int(some[0]), int(some[-1]) + 1)
+        rows = slice(indices.start, indices.stop)
         batch = Batch(x[rows].double().to(device), observed[rows].to(device))
-        indices = range(first, first + len(batch.x))
         noise = RowNoise(seed, indices, model.latent, x.shape[1], device)
         with torch.no_grad():
             states = islice(own.states(inner, batch, steps - keep, noise.steps()), steps - keep, steps)
-            slots = Slots(draws, keep, batch, smooth, Choices(seed, indices, device) if own.weighted else None)
-            result = _collect(batch, states, slots)
+            kept = Completions(draws, keep, batch, smooth, Choices(seed, indices, device) if own.weighted else None)
+            result = _collect(batch, states, kept)
         _check_finite(result)
         yield result
 
@@ -318,15 +335,17 @@ def _check_counts(steps: int, keep: int, draws: int, method: Method) -> None:
 
 def check_incomplete(model: DGM, x: Float[Tensor, "N D"], observed: Bool[Tensor, "N D"], method: str) -> None:
     """Refuse, in one line, observed values that the method cannot use."""
-    head = model.likelihood
-    if not METHODS[method].modelled and head.encoded != head.columns:
-        raise MemgenError(f"the method {method} fills in means, which this likelihood has no code for; use mwg")
+    head, own = model.likelihood, METHODS[method]
+    if own.fills_means and head.encoded != head.columns:
+        raise MemgenError(
+            f"the method {method} fills in means, which this likelihood has no code for; use gibbs or mwg"
+        )
     values = x.where(observed, 0)
-    grey = head.binary and not METHODS[method].modelled and bool(((values >= 0) & (values <= 1)).all())
+    grey = head.binary and own.grey and bool(((values >= 0) & (values <= 1)).all())
     check_values(head, values.round() if grey else values, "the data")
 
 
-def _collect(batch: Batch, states: Iterator[State], slots: Slots) -> Imputation:
+def _collect(batch: Batch, states: Iterator[State], kept: Completions) -> Imputation:
     """Weighted sums over the kept states, in one pass."""
     assert batch.observed is not None
     missing = ~batch.observed
@@ -339,16 +358,19 @@ def _collect(batch: Batch, states: Iterator[State], slots: Slots) -> Imputation:
         log_sum = torch.logaddexp(log_sum, log_w)
         log_squares = torch.logaddexp(log_squares, 2 * log_w)
         share = torch.exp(log_w - log_sum)  # of this state among those so far
-        mean = mean + share.unsqueeze(-1) * (state.p.mean - mean)
-        log_p = torch.logaddexp(log_p, log_w + state.p.log_prob(truth).where(missing, 0).sum(-1))
-        accepted = accepted + state.accepted / slots.keep
-        slots.add(state, share)
+        counts = share > 0
+        mean = torch.where(counts.unsqueeze(-1), mean + share.unsqueeze(-1) * (state.p.mean - mean), mean)
+        log_p_state = log_w + state.p.log_prob(truth).where(missing, 0).sum(-1)
+        log_p = torch.logaddexp(log_p, log_p_state.where(counts, -torch.inf))
+        accepted = accepted + state.accepted / kept.keep
+        kept.add(state, share)
     log_p = (log_p - log_sum).where(~(batch.x.isnan() & missing).any(-1), torch.nan)
-    parts = complete(batch, mean), slots.x, log_p, torch.exp(2 * log_sum - log_squares), accepted
+    mean = mean.where((log_sum > -torch.inf).unsqueeze(-1), torch.nan)  # not one state with weight
+    parts = complete(batch, mean), kept.x, log_p, torch.exp(2 * log_sum - log_squares), accepted
     return Imputation(*(part.cpu() for part in parts))
 
 
-class Slots:
+class Completions:
     """Completions from states that pass by once: of a chain, states at equal distances; of weighted states, each takes
     a slot with a probability in proportion to its weight.
     """
@@ -366,5 +388,8 @@ class Slots:
         x = complete(self.batch, state.p.mean) if self.smooth else state.x
         if self.choices is None:
             self.x[before : self.passed * draws // self.keep] = x
-        else:
-            self.x = torch.where((self.choices.uniform(draws) < share).unsqueeze(-1), x, self.x)
+            return
+        u = self.choices.uniform(draws, 1 if self.smooth else 1 + x.shape[-1])
+        if not self.smooth:  # completions that share a state are draws of their own
+            x = torch.stack([complete(self.batch, state.p.icdf(own[:, 1:])) for own in u])
+        self.x = torch.where(u[..., :1] < share.unsqueeze(-1), x, self.x)

@@ -7,25 +7,28 @@ paper: layer 1 is next to x.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor, nn
 
 from memgen.errors import MemgenError
-from memgen.layers import Activation, MemoryLayer, require_statistics
+from memgen.layers import Activation, MemoryLayer, evaluating
 from memgen.memory import Preference
-from memgen.model import DGM, Batch
+from memgen.model import DGM, Batch, Levels, Terms
 from memgen.objective import importance
-from memgen.seeds import Purpose, generator
+from memgen.seeds import BLOCK, ExampleNoise, RowNoise
 from memgen.tasks.density import standard_error
 from memgen.tasks.sampling import sample
 
 CHUNK = 1000
+ROWS_AT_ONCE = 10_000
+"""Samples of rows that pass through P together while slots are silenced."""
 DEAD = 0.1
 """A slot is called dead if in no image it gets this part of an even share, 1/slots, of the preference."""
 
@@ -99,12 +102,9 @@ def preferences(model: DGM, x: Float[Tensor, "N D"], *, seed: int = 0) -> dict[s
     >>> preferences(model, torch.rand(4, 3))["layer 1"].sum(-1)
     tensor([1., 1., 1., 1.])
     """
-    require_statistics(model)
-    training = model.training
-    model.eval()
-    weights, own = next(model.parameters()), generator(seed, Purpose.INSPECTION)
+    weights = next(model.parameters())
     found: dict[str, list[Tensor]] = {place.name: [] for place in require_memory(model)}
-    with ExitStack() as stack:
+    with evaluating(model), ExitStack() as stack:
         for place in places(model):
 
             def keep(h_a: Preference, place: Place = place) -> None:
@@ -112,10 +112,11 @@ def preferences(model: DGM, x: Float[Tensor, "N D"], *, seed: int = 0) -> dict[s
                 found[place.name].append((h / h.sum(-1, keepdim=True).clamp_min(1e-30)).cpu())
 
             stack.enter_context(hooked(place.layer.attention, keep))
-        for rows in x.split(CHUNK):
-            noise = tuple(level.to(weights) for level in model.noise(1, len(rows), own))
-            model.joint(Batch(rows.to(weights)), model.infer(model.encode(Batch(rows.to(weights))), noise).z)
-    model.train(training)
+        for first in range(0, len(x), CHUNK):
+            batch = Batch(x[first : first + CHUNK].to(weights))
+            own = RowNoise(seed, range(first, first + len(batch.x)), model.latent, 0, weights.device)
+            noise = tuple(level.to(weights) for level in next(own.steps()).normal)
+            model.joint(batch, model.infer(model.encode(batch), noise).z)
     return {name: torch.cat(parts) for name, parts in found.items()}
 
 
@@ -129,16 +130,20 @@ def correlation(a: Float[Tensor, "classes columns"]) -> Float[Tensor, "classes c
     return torch.corrcoef(a.double()).float()
 
 
-def resemblance(a: Float[Tensor, "classes classes"], b: Float[Tensor, "classes classes"]) -> float:
-    """How alike two correlation matrices are: the correlation of what stands above their diagonals.
+def resemblance(a: Float[Tensor, "classes classes"], b: Float[Tensor, "classes classes"]) -> float | None:
+    """How alike two correlation matrices are: the correlation of what stands above their diagonals; None where that has
+    no meaning, with fewer than three classes or where nothing varies.
 
     >>> a = torch.corrcoef(torch.randn(5, 9))
-    >>> round(resemblance(a, a), 5)
+    >>> round(resemblance(a, a) or 0.0, 5)
     1.0
     """
+    if len(a) < 3:
+        return None
     above = torch.triu_indices(len(a), len(a), 1)
     pair = torch.stack([a[above[0], above[1]], b[above[0], above[1]]]).double()
-    return float(torch.corrcoef(pair)[0, 1])
+    value = float(torch.corrcoef(pair)[0, 1])
+    return value if math.isfinite(value) else None
 
 
 class Usage(NamedTuple):
@@ -172,19 +177,15 @@ def usage(h: Float[Tensor, "N slots"]) -> Usage:
 @torch.no_grad()
 def slot_pictures(model: DGM, place: Place) -> Float[Tensor, "slots D"]:
     """What each slot alone looks like: h_g := 0, h_m := the slot, decoded."""
-    require_statistics(model)
-    training = model.training
-    model.eval()
     M = cast(Tensor, place.layer.memory.M)
     nothing = tuple(M.new_zeros(1, len(M), d) for d in model.latent)
 
     def no_h_g(activation: Activation) -> Activation:
         return Activation(activation.pre, torch.zeros_like(activation.output))
 
-    with hooked(place.layer.dense, no_h_g), hooked(place.layer.memory, lambda h_m: M.view_as(h_m)):
-        mean = model.decode(model.prior(nothing)[0][0]).mean
-    model.train(training)
-    return mean.cpu()
+    alone = hooked(place.layer.dense, no_h_g), hooked(place.layer.memory, lambda h_m: M.view_as(h_m))
+    with evaluating(model), alone[0], alone[1]:
+        return model.decode(model.prior(nothing)[0][0]).mean.cpu()
 
 
 class Ablation(NamedTuple):
@@ -203,38 +204,36 @@ def ablation(
     *,
     samples: int = 100,
     seed: int = 0,
-    tick: Callable[[], None] = lambda: None,
+    tick: Callable[[int], None] = lambda rows: None,
 ) -> Ablation:
     """Silence one slot after the other and score the rows again, with the very same z: importance estimates of log p(x)
-    with so many samples. Q has no memory, so z and q(z|x) stay as they are. `tick` is called after every slot.
+    with so many samples. Q has no memory, so z and q(z|x) stay as they are. `tick` is given the rows scored since.
     """
-    require_statistics(model)
-    training = model.training
-    model.eval()
-    weights, own = next(model.parameters()), generator(seed, Purpose.INSPECTION)
-    x = x.to(weights)
-    noise = tuple(level.to(weights) for level in model.noise(samples, len(x), own))
-    z, log_q, _ = model.infer(model.encode(Batch(x)), noise)
-    rows = max(1, 10_000 // samples)
-
-    def log_p() -> Float[Tensor, " N"]:
-        parts = []
+    weights = next(model.parameters())
+    rows, losses = max(1, ROWS_AT_ONCE // samples), []
+    with evaluating(model):
         for first in range(0, len(x), rows):
-            some = slice(first, first + rows)
-            joint = model.joint(Batch(x[some]), tuple(level[:, some] for level in z))
-            log_w = sum(joint.log_p_z, joint.log_p_x) - sum(term[:, some] for term in log_q)
-            parts.append(importance(log_w.double()))
-        return torch.cat(parts).cpu()
+            batch = Batch(x[first : first + rows].to(weights))
+            own = ExampleNoise(seed, range(first, first + len(batch.x)), model.latent)
+            blocks = zip(*(own.block() for _ in range(math.ceil(samples / BLOCK))), strict=True)
+            noise = tuple(torch.cat(level)[:samples].to(weights) for level in blocks)
+            z, log_q, _ = model.infer(model.encode(batch), noise)
+            intact = _log_p(model, batch, z, log_q)
+            lost = []
+            for slot in range(place.slots):
+                with without(place, slot):
+                    lost.append(intact - _log_p(model, batch, z, log_q))
+                tick(len(batch.x))
+            losses.append(torch.stack(lost))
+    loss = torch.cat(losses, 1)
+    return Ablation(loss.mean(1).float(), torch.tensor([standard_error(own) for own in loss]))
 
-    intact, means, errors = log_p(), [], []
-    for slot in range(place.slots):
-        with without(place, slot):
-            loss = intact - log_p()
-        means.append(loss.mean())
-        errors.append(standard_error(loss))
-        tick()
-    model.train(training)
-    return Ablation(torch.stack(means).float(), torch.tensor(errors))
+
+def _log_p(model: DGM, batch: Batch, z: Levels, log_q: Terms) -> Float64[Tensor, " B"]:
+    """The importance estimate of log p(x) from given z."""
+    joint = model.joint(batch, z)
+    log_w = sum(joint.log_p_z, joint.log_p_x) - sum(log_q[1:], log_q[0])
+    return importance(log_w.double()).cpu()
 
 
 def disabled_samples(model: DGM, n: int = 20, *, seed: int = 0) -> dict[str, Float[Tensor, "n D"]]:
@@ -307,7 +306,7 @@ def inspect(
     *,
     samples: int = 100,
     seed: int = 0,
-    tick: Callable[[], None] = lambda: None,
+    tick: Callable[[int], None] = lambda rows: None,
 ) -> Inspection:
     """Everything above. `x` are rows to read the preferences from (grey images, as in the paper), `scored` rows whose
     log p(x) is compared (binary for a Bernoulli likelihood), `train` rows in which neighbours are looked for.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import torch
 from jaxtyping import Bool
@@ -29,7 +31,7 @@ def missing_entries(
         p = _probability(pattern, number)
         uniform = np.random.RandomState(stream(seed, Purpose.MASKS)).random_sample((rows, columns))
         return torch.from_numpy(uniform < p)
-    if kind == "rect" and number.isdigit():
+    if kind == "rect" and re.fullmatch("[0-9]{1,9}", number):
         return _image(_rect(int(number), _two(shape, pattern)), rows)
     if kind == "half" and number in ("", "left", "right", "top", "bottom"):
         return _image(_half(number or "left", _two(shape, pattern)), rows)

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from memgen.errors import MemgenError
-from memgen.layers import require_statistics
+from memgen.layers import evaluating
 from memgen.likelihoods import draw as draw_from
 from memgen.model import DGM, Batch
 from memgen.seeds import Purpose, generator, stream
@@ -33,21 +33,18 @@ def sample(model: DGM, n: int, *, seed: int = 0, draw: bool = False, hold: int =
     if n < 1:
         raise MemgenError(f"the number of samples must be at least 1, not {n}")
     if not 0 <= hold <= len(model.latent):
-        raise MemgenError(f"this model has {len(model.latent)} levels to hold, not {hold}")
-    require_statistics(model)
-    training = model.training
-    model.eval()
+        raise MemgenError(f"the levels that are held must be 0 to {len(model.latent)} for this model, not {hold}")
     start, blocks = stream(seed, Purpose.SAMPLING), []
     weights = next(model.parameters())
     shared: list[Tensor] = []
-    for block in range(math.ceil(n / ROWS)):
-        own = torch.Generator().manual_seed((start + block) % 2**32)
-        noise = [torch.randn(1, ROWS, d, generator=own) for d in reversed(model.latent)]
-        shared = shared or [level[:, :1].expand_as(level) for level in noise[:hold]]
-        z = model.prior(tuple(level.to(weights) for level in reversed(shared + noise[hold:])))
-        p = model.decode(z[0][0])
-        blocks.append((draw_from(p, own) if draw else p.mean).cpu())
-    model.train(training)
+    with evaluating(model):
+        for block in range(math.ceil(n / ROWS)):
+            own = torch.Generator().manual_seed((start + block) % 2**32)
+            noise = [torch.randn(1, ROWS, d, generator=own) for d in reversed(model.latent)]
+            shared = shared or [level[:, :1].expand_as(level) for level in noise[:hold]]
+            z = model.prior(tuple(level.to(weights) for level in reversed(shared + noise[hold:])))
+            p = model.decode(z[0][0])
+            blocks.append((draw_from(p, own) if draw else p.mean).cpu())
     return torch.cat(blocks)[:n]
 
 
@@ -105,15 +102,10 @@ def walk(
 
 def _codes(model: DGM, x: Float[Tensor, "N D"]) -> Float[Tensor, "N d"]:
     """The means of q(z_1|x)."""
-    require_statistics(model)
-    training = model.training
-    q = model.eval().encode(Batch(x.to(next(model.parameters())))).q
-    model.train(training)
-    return q.mean
+    with evaluating(model):
+        return model.encode(Batch(x.to(next(model.parameters())))).q.mean
 
 
 def _decoded(model: DGM, z: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows D"]:
-    training = model.training
-    mean = model.eval().decode(z).mean.cpu()
-    model.train(training)
-    return mean
+    with evaluating(model):
+        return model.decode(z).mean.cpu()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
 
@@ -29,7 +29,7 @@ def squared_error(
     >>> squared_error(torch.ones(2, 3), torch.zeros(2, 3), torch.eye(2, 3).bool())
     SquaredError(mean=1.0, standard_error=0.0, missing=2)
     """
-    squares = ((guess.double() - truth.double()) ** 2).where(missing, 0).sum(-1)
+    squares = _squares(guess, truth, missing)
     counts = missing.sum(-1).double()
     total, rows = float(counts.sum()), len(squares)
     if not total:
@@ -38,3 +38,16 @@ def squared_error(
     spread = float(((squares - counts * mean) ** 2).sum())
     error = math.sqrt(rows / (rows - 1) * spread) / total if rows > 1 else math.nan
     return SquaredError(mean, error, int(total))
+
+
+def row_errors(
+    guess: Float[Tensor, "N D"], truth: Float[Tensor, "N D"], missing: Bool[Tensor, "N D"]
+) -> Float64[Tensor, " N"]:
+    """Squared errors of each row, on a scale on which their mean is the error per missing entry, for pairs."""
+    return _squares(guess, truth, missing) / missing.sum(-1).double().mean()
+
+
+def _squares(
+    guess: Float[Tensor, "N D"], truth: Float[Tensor, "N D"], missing: Bool[Tensor, "N D"]
+) -> Float64[Tensor, " N"]:
+    return ((guess.double() - truth.double()) ** 2).where(missing, 0).sum(-1)
