@@ -24,7 +24,7 @@ HEADS = {
 }
 """Section -> its heading, in the order of the page."""
 
-WIDE = 5.5
+WIDE = 6.2
 """Inches from which two figures no longer fit beside each other on paper."""
 
 STYLE = """
