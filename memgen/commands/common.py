@@ -72,9 +72,8 @@ def image_shape(saved: Saved) -> tuple[int, ...]:
 
 def require_images(saved: Saved) -> tuple[int, ...]:
     if not (shape := image_shape(saved)):
-        raise MemgenError(
-            f"this model has {saved.model.likelihood.columns} columns that are no images: nothing to draw"
-        )
+        columns = saved.model.likelihood.columns
+        raise MemgenError(f"this model has {columns} columns that are no images to draw; ask for arrays, such as --npy")
     return shape
 
 
