@@ -28,6 +28,8 @@ LIMIT = 300
 def run_demo(folder: Path, epochs: int | None, say: Callable[[str], None]) -> dict[str, Any]:
     """Train and score both, and write the page about them into `folder`; returns the numbers."""
     clock = time.perf_counter()
+    for recipe_name in RECIPES.values():
+        _prepare(folder / recipe_name)
     data = dataset("digits")
     say(f"{len(data.train):,} training and {len(data.fixed('test'))} test images of 8 x 8, {data.binarisation}")
     found: dict[str, Gathered] = {}
@@ -41,14 +43,18 @@ def run_demo(folder: Path, epochs: int | None, say: Callable[[str], None]) -> di
     return _report(report, found, time.perf_counter() - clock, say)
 
 
-def _train(name: str, folder: Path, recipe: Recipe) -> Run:
-    """Train into a run folder, in the place of an earlier demo's, never in that of a run of `memgen train`."""
+def _prepare(folder: Path) -> None:
+    """A run folder, in the place of an earlier demo's, never in that of a run of `memgen train`."""
     if (folder / CHECKPOINT).exists():
         raise MemgenError(f"{folder} holds a run that is no demo; choose another --out")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise MemgenError(f"cannot make the folder {folder}: {error.strerror}") from None
+
+
+def _train(name: str, folder: Path, recipe: Recipe) -> Run:
+    """Train into a run folder."""
     model = build(recipe)
     run = Run(folder, recipe)
     (folder / METRICS).unlink(missing_ok=True)
