@@ -15,8 +15,10 @@ from memgen.errors import MemgenError
 from memgen.model import DGM, Batch
 from memgen.recipe import Recipe, build
 from memgen.seeds import RowNoise
+from memgen.tasks.density import standard_error
 from memgen.tasks.imputation import AUTHORS_BATCH, METHODS, importance, imputations, impute, join
 from memgen.tasks.patterns import missing_entries, scaled_patterns
+from memgen.tasks.scores import row_errors, squared_error
 from memgen.train import collect_statistics
 from tests.exact import LinearGaussian, linear_gaussian
 
@@ -327,3 +329,20 @@ def test_grey_levels_are_for_the_methods_that_fill_in_means() -> None:
     observed = torch.rand(5, 6) < 0.5
     for method in ("paper", "gibbs"):
         assert impute(model, x, observed, method, steps=5).mean[observed].equal(x[observed].double())
+
+
+def test_the_error_of_the_error() -> None:
+    """Where all rows miss as many values, it is the standard error of the rows' own means; in general, of a ratio."""
+    torch.manual_seed(0)
+    guess, truth = torch.rand(30, 8), torch.rand(30, 8)
+    missing = torch.zeros(30, 8, dtype=torch.bool)
+    missing[:, 2:5] = True
+    own = ((guess - truth) ** 2)[:, 2:5].double().mean(-1)
+    found = squared_error(guess, truth, missing)
+    assert found.mean == pytest.approx(float(own.mean()))
+    assert found.standard_error == pytest.approx(standard_error(own))
+    assert found.missing == 90
+    torch.testing.assert_close(row_errors(guess, truth, missing), own)
+    alone = squared_error(guess[:1], truth[:1], missing[:1])
+    assert math.isnan(alone.standard_error)
+    assert math.isnan(squared_error(guess, truth, torch.zeros_like(missing)).mean)
