@@ -109,6 +109,10 @@ def _command(commands: Any, name: str, run: str, about: str, examples: Sequence[
     return command
 
 
+def _add_model(command: Parser) -> None:
+    command.add_argument("path", metavar="RUN", type=Path, help="a run folder or a model file")
+
+
 def _add_device(command: Parser) -> None:
     command.add_argument(
         "--device", default="auto", help="cpu, cuda, cuda:1, ...; auto (default): a GPU if there is one"
@@ -192,7 +196,7 @@ def _add_sample(commands: Any) -> None:
             "memgen sample runs/digits --walk 0 -o walk.png",
         ],
     )
-    command.add_argument("path", metavar="RUN", type=Path, help="a run folder or a model file")
+    _add_model(command)
     command.add_argument("-n", type=whole(1), default=64, help="how many (default 64)")
     command.add_argument(
         "-o", dest="output", type=Path, metavar="FILE.png", help="a grid of images (default samples.png)"
@@ -253,7 +257,7 @@ def _add_impute(commands: Any) -> None:
             "memgen impute runs/mnist --input pictures --output completed --draws 5 --mean",
         ],
     )
-    command.add_argument("path", metavar="RUN", type=Path, help="a run folder or a model file")
+    _add_model(command)
     command.add_argument("--pattern", help="rect-N, rand-P, half, half-left, -right, -top or -bottom")
     command.add_argument("--input", type=Path, metavar="FILE|FOLDER", help="your own incomplete data")
     command.add_argument("--output", type=Path, metavar="FILE|FOLDER", help="where they go, completed")
@@ -291,7 +295,7 @@ def _add_features(commands: Any) -> None:
         "Write features of every row: the mean of q(z|x) and the last deterministic layer of Q, with labels.",
         ["memgen features runs/mnist -o features.npz", "memgen features runs/mnist --data mnist-255 -o features.npz"],
     )
-    command.add_argument("path", metavar="RUN", type=Path, help="a run folder or a model file")
+    _add_model(command)
     command.add_argument("--data", metavar="NAME", help="a data set (default: the one of the run)")
     command.add_argument(
         "-o", dest="output", type=Path, default=Path("features.npz"), metavar="FILE.npz", help="default features.npz"
@@ -307,7 +311,7 @@ def _add_classify(commands: Any) -> None:
         "How well a linear SVM classifies by the model's features: at the paper's regularisation and at the best one.",
         ["memgen classify runs/digits", "memgen classify runs/mnist --features mean --json"],
     )
-    command.add_argument("path", metavar="RUN", type=Path, help="a run folder or a model file")
+    _add_model(command)
     command.add_argument("--data", metavar="NAME", help="a data set with labels (default: the one of the run)")
     command.add_argument(
         "--features", default="last", choices=("last", "mean"), help="last layer of Q (default), or mean of q(z|x)"
@@ -323,7 +327,7 @@ def _add_inspect(commands: Any) -> None:
         "Look inside the memory: who prefers which slot, what each slot looks like, what it is worth in nats.",
         ["memgen inspect runs/digits --out look", "memgen inspect runs/mnist --out look --rows 200 --samples 200"],
     )
-    command.add_argument("path", metavar="RUN", type=Path, help="a run folder or a model file")
+    _add_model(command)
     command.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="for figures and numbers")
     _add_rows(command, "rows")
     command.add_argument("--limit", type=whole(2), metavar="N", help="read preferences from the first N rows only")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -168,7 +169,7 @@ def tell_pattern(
     if batch is None:
         say(options, f"{words}: {error.mean:.4f} +- {error.standard_error:.4f} (standard error over rows)")
     else:
-        size = -(-n // -(-n // AUTHORS_BATCH))
+        size = math.ceil(n / math.ceil(n / AUTHORS_BATCH))  # batches are near-equal
         say(options, f"{words}, exact batch-norm statistics:  {error.mean:.4f} +- {error.standard_error:.4f}")
         say(options, f"{words}, those of {size:,} rows at a time: {batch.mean:.4f} +- {batch.standard_error:.4f}")
     if values != "grey levels":

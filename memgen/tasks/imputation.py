@@ -66,7 +66,9 @@ def paper(model: DGM, batch: Batch, burn: int, noise: Iterator[StepNoise]) -> It
 
 
 def gibbs(model: DGM, batch: Batch, burn: int, noise: Iterator[StepNoise]) -> Iterator[State]:
-    """Pseudo-Gibbs: missing values are drawn from p(x|z). Its law is p(x_mis|x_obs) if q(z|x) is exactly p(z|x)."""
+    """Pseudo-Gibbs (Rezende et al., 2014): missing values are drawn from p(x|z). Its law is p(x_mis|x_obs) if q(z|x) is
+    exactly p(z|x).
+    """
     first = from_prior(model, batch, noise)
     yield first
     yield from chain(model, batch, first.x, noise, fill=lambda p, u: p.icdf(u))
@@ -184,7 +186,6 @@ class Method:
     """
 
     states: Callable[[DGM, Batch, int, Iterator[StepNoise]], Iterator[State]]
-    about: str
     grey: bool = False
     """Whether grey levels in [0, 1] will do under a Bernoulli; else x must be what the likelihood models, 0 or 1."""
     fills_means: bool = False
@@ -199,10 +200,10 @@ class Method:
 
 
 METHODS: dict[str, Method] = {
-    "paper": Method(paper, "fill in means, one state at the end (Li et al., 2016)", True, True, keep=0.0),
-    "gibbs": Method(gibbs, "draw the missing values from p(x|z) (Rezende et al., 2014)", grey=True),
-    "mwg": Method(mwg, "Metropolis within Gibbs: the right law whatever q is (Mattei and Frellsen, 2018)"),
-    "importance": Method(importance, "self-normalised importance sampling after a short Gibbs chain", weighted=True),
+    "paper": Method(paper, grey=True, fills_means=True, keep=0.0),
+    "gibbs": Method(gibbs, grey=True),
+    "mwg": Method(mwg),
+    "importance": Method(importance, weighted=True),
 }
 """name -> how the missing values are found."""
 
