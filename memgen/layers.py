@@ -9,18 +9,18 @@ with the outputs of P, the next layer reads the output. The feature axis is last
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from memgen.errors import MemgenError
-
-EPS = 1e-5
-"""Added to every variance before its root is taken."""
+from memgen.native.functions import EPS, batch_norm_relu, linear_relu
 
 
 def linear(inputs: int, outputs: int) -> nn.Linear:
@@ -35,7 +35,7 @@ class Activation(NamedTuple):
     """What a layer returns."""
 
     pre: Float[Tensor, "*rows units"]
-    """W h + b, before normalisation."""
+    """W h + b, before normalisation; with batch norm in training W h, because batch norm takes b away again."""
     output: Float[Tensor, "*rows units"]
 
 
@@ -48,13 +48,44 @@ class Dense(nn.Module):
 
     def __init__(self, inputs: int, units: int, norm: Callable[[int], nn.Module]) -> None:
         super().__init__()
-        # The bias before batch norm has no effect (its gradient is zero), but the paper counts it, so it is kept.
+        # The bias before batch norm has no effect, but the paper counts it, so it is kept.
         self.linear = linear(inputs, units)
         self.norm = norm(units)
 
     def forward(self, h: Float[Tensor, "*rows inputs"]) -> Activation:
+        if isinstance(self.norm, BatchNorm):
+            # Without the bias there is no pass over the rows to add it, and none to sum a gradient that is zero.
+            pre = F.linear(h, self.linear.weight, None if self.training else self.linear.bias)
+            return Activation(pre, self.norm(pre, relu=True))
         pre = self.linear(h)
         return Activation(pre, torch.relu(self.norm(pre)))
+
+
+class Frozen(nn.Module):
+    """A Dense layer for evaluation, with its batch norm in W and b: phi(W h + b). It keeps no pre-activation.
+
+    >>> dense = Dense(3, 5, BatchNorm).eval()
+    >>> _ = dense.norm.mean.zero_(), dense.norm.variance.fill_(2.0)
+    >>> h = torch.randn(8, 3)
+    >>> torch.allclose(Frozen(dense)(h).output, dense(h).output, atol=1e-6)
+    True
+    """
+
+    def __init__(self, dense: Dense) -> None:
+        super().__init__()
+        weight, bias = dense.linear.weight.double(), dense.linear.bias.double()
+        if isinstance(norm := dense.norm, BatchNorm):
+            scale = norm.gamma.double() / torch.sqrt(norm.variance.double() + EPS)
+            weight, bias = weight * scale.unsqueeze(1), (bias - norm.mean.double()) * scale + norm.beta.double()
+        self.register_buffer("weight", weight.detach().to(dense.linear.weight))
+        self.register_buffer("bias", bias.detach().to(dense.linear.weight))
+
+    weight: Tensor
+    bias: Tensor
+
+    def forward(self, h: Float[Tensor, "*rows inputs"]) -> Activation:
+        output = linear_relu(h, self.weight, self.bias)
+        return Activation(output, output)
 
 
 class MemoryLayer(nn.Module):
@@ -72,12 +103,6 @@ class MemoryLayer(nn.Module):
         h_a = self.attention(h_g)
         h_m = self.memory(h_a)
         return Activation(pre, self.composition(h_g, h_m))
-
-
-def standardise(h: Float[Tensor, "*rows units"]) -> Float[Tensor, "*rows units"]:
-    """(h - mean) / sqrt(variance + EPS), per unit, over all rows, without parameters: batch norm before its gamma."""
-    rows = h.reshape(-1, h.shape[-1])
-    return torch.batch_norm(rows, None, None, None, None, True, 0.0, EPS, False).view_as(h)
 
 
 class BatchNorm(nn.Module):
@@ -99,11 +124,14 @@ class BatchNorm(nn.Module):
         self.register_buffer("mean", torch.full((units,), torch.nan))
         self.register_buffer("variance", torch.full((units,), torch.nan))
 
-    def forward(self, h: Float[Tensor, "*rows units"]) -> Float[Tensor, "*rows units"]:
+    def forward(self, h: Float[Tensor, "*rows units"], relu: bool = False) -> Float[Tensor, "*rows units"]:
+        """With `relu`, max(0, .) of it, in the same pass."""
+        if self.training and relu:
+            return batch_norm_relu(h, self.gamma, self.beta)
         rows = h.reshape(-1, h.shape[-1])
         mean, variance = (None, None) if self.training else (self.mean, self.variance)
         out = torch.batch_norm(rows, self.gamma, self.beta, mean, variance, self.training, 0.0, EPS, False)
-        return out.view_as(h)
+        return (torch.relu(out) if relu else out).view_as(h)
 
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {
@@ -195,6 +223,22 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         model.train(training)
+
+
+def frozen(net: nn.Module) -> nn.Module:
+    """A net for evaluation, without gradients: its batch norms in the weights, all else shared with it. A net that
+    somebody has hooked is returned as it is, so that the hooks act."""
+    if any(module._forward_hooks or module._forward_pre_hooks for module in net.modules()):
+        return net
+    return _frozen(net)
+
+
+def _frozen(module: nn.Module) -> nn.Module:
+    if isinstance(module, Dense) and isinstance(module.norm, (BatchNorm, nn.Identity)):
+        return Frozen(module)
+    copied = copy.copy(module)
+    copied._modules = {name: child and _frozen(child) for name, child in module._modules.items()}
+    return copied
 
 
 def forget_statistics(model: nn.Module) -> None:

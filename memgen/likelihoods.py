@@ -11,15 +11,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from memgen.errors import MemgenError
 from memgen.layers import linear
+from memgen.native.functions import bernoulli_log_prob
 
 LOG_2PI = math.log(2 * math.pi)
 
@@ -39,6 +41,17 @@ class Distribution(Protocol):
     def icdf(self, u: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
         """The value that a uniform number in (0, 1) stands for: one number per column makes one draw."""
         ...
+
+
+def total_log_prob(
+    p: Distribution, x: Float[Tensor, "B columns"], observed: Bool[Tensor, "B columns"] | None = None
+) -> Float[Tensor, "*rows"]:
+    """sum_d log p(x_d) over the observed columns."""
+    if observed is not None:
+        return p.log_prob(x.where(observed, 0)).where(observed, 0).sum(-1)
+    if isinstance(p, BernoulliColumns) and p.bias is not None:
+        return bernoulli_log_prob(p.products, p.bias, x)
+    return p.log_prob(x).sum(-1)
 
 
 def draw(p: Distribution, generator: torch.Generator) -> Float[Tensor, "*rows columns"]:
@@ -72,9 +85,14 @@ class Head(Protocol):
 
 @dataclass(frozen=True)
 class BernoulliColumns:
-    """p(x_d = 1) = sigmoid(l_d)."""
+    """p(x_d = 1) = sigmoid(l_d), l = products + bias: the log-likelihood of whole rows is taken without storing l."""
 
-    logits: Float[Tensor, "*rows columns"]
+    products: Float[Tensor, "*rows columns"]
+    bias: Float[Tensor, " columns"] | None = None
+
+    @cached_property
+    def logits(self) -> Float[Tensor, "*rows columns"]:
+        return self.products if self.bias is None else self.products + self.bias
 
     def log_prob(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
         """x*l - log(1 + e^l)"""
@@ -167,7 +185,7 @@ class Bernoulli(nn.Module):
         self.logits = linear(features, columns)
 
     def forward(self, h: Float[Tensor, "*rows features"]) -> BernoulliColumns:
-        return BernoulliColumns(self.logits(h))
+        return BernoulliColumns(F.linear(h, self.logits.weight), self.logits.bias)
 
     def encode(self, x: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
         return x

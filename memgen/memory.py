@@ -12,6 +12,7 @@ one slot (replace h_a) without a line of code in the model.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +21,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from memgen.errors import MemgenError
 from memgen.layers import linear
+from memgen.native.functions import mlp, read_rows
+
+Squash = Callable[[Tensor], Tensor]
+"""Scores to weights."""
 
 MEMORY_SCALE = 0.01
 """Standard deviation of a slot's starting values."""
@@ -35,20 +41,75 @@ class Preference:
 
 
 class Attention(nn.Module):
-    """h_a = squash(A h_g + b_A), dense over all slots.
+    """h_a = squash(A h_g + b_A), dense over all slots; or with `top` only for the slots of the largest scores.
 
     >>> attention = ATTENTIONS["softmax"](4, 3)
     >>> attention(torch.zeros(2, 4)).weights[0]
     tensor([0.3333, 0.3333, 0.3333], grad_fn=<SelectBackward0>)
     """
 
-    def __init__(self, features: int, slots: int, squash: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, features: int, slots: int, top: int | None = None, *, squash: Squash) -> None:
         super().__init__()
         self.A = linear(features, slots)
         self.squash = squash
+        self.top = None if top is None else min(top, slots)
 
     def forward(self, h_g: Float[Tensor, "*rows features"]) -> Preference:
-        return Preference(self.squash(self.A(h_g)))
+        scores = self.A(h_g)
+        if self.top is None:
+            return Preference(self.squash(scores))
+        scores, index = scores.topk(self.top)
+        return Preference(self.squash(scores), index)
+
+
+class ProductKeys(nn.Module):
+    """The `top` slots of the largest scores among n^2, for the price of 2n (Lample and others, 2019).
+
+    Slot (i, j) has the score (A_1 h_1 + b_1)_i + (A_2 h_2 + b_2)_j, h_1 and h_2 being the halves of h_g: the rows of
+    the dense attention's A would be all pairs of half-keys. The largest sums are found exactly: the r-th and the s-th
+    largest of the two halves make one of the `top` largest sums only if r*s <= top.
+
+    >>> preference = ProductKeys(features=6, slots=10_000, top=4, squash=torch.sigmoid)(torch.randn(5, 6))
+    >>> preference.weights.shape, preference.index.shape
+    (torch.Size([5, 4]), torch.Size([5, 4]))
+    """
+
+    rows: Tensor
+    columns: Tensor
+
+    def __init__(self, features: int, slots: int, top: int | None = None, *, squash: Squash) -> None:
+        super().__init__()
+        self.side = math.isqrt(slots)
+        if self.side**2 != slots or features < 2:
+            near = max(1, round(math.sqrt(slots))) ** 2
+            raise MemgenError(
+                f"product keys need a square number of slots and two units or more, not {slots} slots (try {near}) and "
+                f"{features} units"
+            )
+        self.halves = (features // 2, features - features // 2)
+        self.first, self.second = (linear(half, self.side) for half in self.halves)
+        self.squash = squash
+        self.top = min(top or slots, slots)
+        reach = min(self.top, self.side)
+        r, s = torch.meshgrid(torch.arange(reach), torch.arange(reach), indexing="ij")
+        pairs = (r + 1) * (s + 1) <= self.top
+        self.register_buffer("rows", r[pairs], persistent=False)
+        self.register_buffer("columns", s[pairs], persistent=False)
+
+    def forward(self, h_g: Float[Tensor, "*rows features"]) -> Preference:
+        h_1, h_2 = h_g.split(self.halves, -1)
+        first, second = self.first(h_1), self.second(h_2)
+        i, j = self.largest(first.detach(), second.detach())
+        return Preference(self.squash(first.gather(-1, i) + second.gather(-1, j)), i * self.side + j)
+
+    def largest(
+        self, first: Float[Tensor, "*rows side"], second: Float[Tensor, "*rows side"]
+    ) -> tuple[Int[Tensor, "*rows top"], Int[Tensor, "*rows top"]]:
+        """Which half-keys make the largest sums."""
+        reach = min(self.top, self.side)
+        (a, i), (b, j) = first.topk(reach), second.topk(reach)
+        best = (a[..., self.rows] + b[..., self.columns]).topk(self.top).indices
+        return i.gather(-1, self.rows[best]), j.gather(-1, self.columns[best])
 
 
 class Memory(nn.Module):
@@ -59,15 +120,17 @@ class Memory(nn.Module):
     True
     """
 
-    def __init__(self, features: int, slots: int) -> None:
+    def __init__(self, features: int, slots: int, sparse: bool = False) -> None:
         super().__init__()
+        self.sparse = sparse
+        """Whether it is read by index, so that a step touches the chosen rows only."""
         # The paper's M is features x slots. It is stored transposed, so that a slot is a contiguous row to gather.
         self.M = nn.Parameter(MEMORY_SCALE * torch.randn(slots, features))
 
     def forward(self, h_a: Preference) -> Float[Tensor, "*rows features"]:
         if h_a.index is None:
             return h_a.weights @ self.M
-        return (h_a.weights.unsqueeze(-1) * self.M[h_a.index]).sum(-2)
+        return read_rows(self.M, h_a.index, h_a.weights)
 
 
 class Sum(nn.Module):
@@ -101,17 +164,28 @@ class Mlp(nn.Module):
         self.a3, self.c3 = nn.Parameter(torch.ones(features)), nn.Parameter(torch.ones(features))
 
     def forward(self, h_g: Float[Tensor, "*rows f"], h_m: Float[Tensor, "*rows f"]) -> Float[Tensor, "*rows f"]:
-        # The terms with h_m are taken together, which saves a pass over all rows for a and one for c.
-        a = self.a1 + self.a3 * h_g + (self.a2 + self.a4 * h_g) * h_m
-        c = torch.sigmoid(self.c1 + self.c3 * h_g + (self.c2 + self.c4 * h_g) * h_m)
-        return torch.relu(a + self.b1 * c)
+        a, c = (self.a1, self.a2, self.a3, self.a4), (self.c1, self.c2, self.c3, self.c4)
+        return mlp(h_g, h_m, (*a, self.b1, *c))
 
 
-ATTENTIONS: dict[str, Callable[[int, int], nn.Module]] = {
+def sparse_parameters(model: nn.Module) -> list[str]:
+    """Names of the parameters whose gradients are sparse: memories of which only chosen rows are read."""
+    return [f"{name}.M" for name, module in model.named_modules() if isinstance(module, Memory) and module.sparse]
+
+
+SOFTMAX = partial(torch.softmax, dim=-1)
+
+ATTENTIONS: dict[str, Callable[..., nn.Module]] = {
     "sigmoid": partial(Attention, squash=torch.sigmoid),
-    "softmax": partial(Attention, squash=partial(torch.softmax, dim=-1)),
+    "softmax": partial(Attention, squash=SOFTMAX),
 }
-"""name -> f(features, slots), a module (..., features) -> Preference."""
+"""name -> f(features, slots), a module (..., features) -> Preference over all slots."""
+
+SPARSE_ATTENTIONS: dict[str, Callable[..., nn.Module]] = {
+    "top": partial(Attention, squash=torch.sigmoid),
+    "product": partial(ProductKeys, squash=torch.sigmoid),
+}
+"""name -> f(features, slots, top), a module (..., features) -> Preference for `top` slots and which they are."""
 
 COMPOSITIONS: dict[str, Callable[[int], nn.Module]] = {"sum": Sum, "mlp": Mlp}
 """name -> f(features), a module (h_g, h_m) -> h."""

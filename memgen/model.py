@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from memgen.layers import Activation
-from memgen.likelihoods import LOG_2PI, Distribution, GaussianColumns, Head
+from memgen.likelihoods import LOG_2PI, Distribution, GaussianColumns, Head, total_log_prob
 
 Levels = tuple[Float[Tensor, "K B _"], ...]
 """z or its noise: one tensor per stochastic level, from the data upwards, each of its own width."""
@@ -79,6 +79,11 @@ class Inference(NamedTuple):
     log_q: Terms
     up: tuple[tuple[Activation, ...], ...]
     down: tuple[tuple[Activation, ...], ...]
+
+    @staticmethod
+    def of(posterior: Posterior, joint: Joint) -> Inference:
+        """Both questions answered."""
+        return Inference(posterior.z, joint.log_p_x, joint.log_p_z, posterior.log_q, posterior.up, joint.down)
 
     @property
     def log_w(self) -> Float[Tensor, "K B"]:
@@ -173,11 +178,7 @@ class DGM(nn.Module):
         """log p(x|z_1) over the observed entries, log p(z_l|z_{l+1}) and the prior of the top."""
         p_x, features = self.p[0](_with_context(z[0], batch.context))
         down = [features[::-1]]
-        x = batch.x
-        if batch.observed is None:
-            log_p_x = p_x.log_prob(x).sum(-1)
-        else:
-            log_p_x = p_x.log_prob(x.where(batch.observed, 0)).where(batch.observed, 0).sum(-1)
+        log_p_x = total_log_prob(p_x, batch.x, batch.observed)
         log_p_z = []
         for net, below, above in zip(self.p[1:], z[:-1], z[1:], strict=True):
             p_z, features = net(above)
@@ -194,8 +195,7 @@ class DGM(nn.Module):
     def forward(self, batch: Batch, noise: Levels) -> Inference:
         """All terms of log w for K = len(noise[0]) samples of every row."""
         posterior = self.infer(self.encode(batch), noise)
-        joint = self.joint(batch, posterior.z)
-        return Inference(posterior.z, joint.log_p_x, joint.log_p_z, posterior.log_q, posterior.up, joint.down)
+        return Inference.of(posterior, self.joint(batch, posterior.z))
 
     def prior(self, noise: Levels) -> Levels:
         """z ~ p(z): z_L is the noise of the top level, then z_l = mu(z_{l+1}) + sigma(z_{l+1}) * noise_l."""

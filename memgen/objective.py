@@ -6,16 +6,18 @@ All bounds are in nats and higher is better; the one minus sign of the library i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from memgen.layers import standardise
-from memgen.model import DGM, Batch, Inference, Levels
+from memgen.layers import BatchNorm, Dense, MemoryLayer
+from memgen.model import DGM, Batch, Conditional, Encoding, Inference, Joint, Levels, Posterior
+from memgen.native.functions import mean_and_variance, standardised_mean
 
 
 def elbo(log_w: Float[Tensor, "K B"]) -> Float[Tensor, "B"]:
@@ -29,7 +31,7 @@ def importance(log_w: Float[Tensor, "K B"]) -> Float[Tensor, "B"]:
     >>> importance(torch.tensor([[1.0], [3.0]])).exp() == (torch.e + torch.e**3) / 2
     tensor([True])
     """
-    if len(log_w) == 1:  # saves one hundredth of a step at K = 1, as does its like in _compared
+    if len(log_w) == 1:  # saves one hundredth of a step at K = 1
         return log_w[0]
     return torch.logsumexp(log_w, 0) - math.log(len(log_w))
 
@@ -93,6 +95,75 @@ def dreg(model: DGM, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.
     return Estimate(surrogate, bound(inference.log_w.detach()), inference)
 
 
+def single(model: DGM, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.0) -> Estimate:
+    """The gradient of log w of one of the K samples, chosen with its normalised weight v_k: sum_k v_k d log w_k in the
+    mean, which is the plain gradient, and unbiased without batch norm. Only the forward pass grows with K.
+
+    `noise` has K + 1 samples: the last one makes the choice. With batch norm the chosen rows are normalised with their
+    own statistics, as at K = 1, while the weights came from the statistics of all K*B rows; that is a bias. The local
+    reconstruction sees the chosen sample alone.
+    """
+    encoding, every, chosen = _choose(model, batch, noise, bound, beta)
+    posterior = model.infer(encoding, chosen)
+    return _chosen(posterior, model.joint(batch, posterior.z), every, bound, beta)
+
+
+def single_shared(model: DGM, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.0) -> Estimate:
+    """The same, but batch norm treats the chosen rows with the statistics of all K*B rows, held fixed: the chosen rows
+    have the very log w by which they were chosen, and no gradient flows through the statistics; that is another bias.
+    """
+    encoding, every, chosen = _choose(model, batch, noise, bound, beta)
+    with _shared_statistics(model, every):
+        posterior = model.infer(encoding, chosen)
+        joint = model.joint(batch, posterior.z)
+    return _chosen(posterior, joint, every, bound, beta)
+
+
+def _choose(
+    model: DGM, batch: Batch, noise: Levels, bound: Bound, beta: float
+) -> tuple[Encoding, Inference, tuple[Float[Tensor, "1 B _"], ...]]:
+    """q(z_1|x), everything about all K samples without gradients, and the noise of one sample for each row."""
+    if bound is not importance:
+        raise ValueError("a single sample is chosen by its weight in the importance bound; use plain for the ELBO")
+    encoding, every = model.encode(batch), tuple(level[:-1] for level in noise)
+    with torch.no_grad():
+        posterior = model.infer(encoding, every)
+        inference = Inference.of(posterior, model.joint(batch, posterior.z))
+        v = torch.softmax(inference.tempered(beta), 0)
+        u = torch.special.ndtr(noise[0][-1, :, 0])
+        k = (v.cumsum(0) < u).sum(0).clamp(max=len(v) - 1)
+    rows = torch.arange(len(k), device=k.device)
+    return encoding, inference, tuple(level[k, rows].unsqueeze(0) for level in every)
+
+
+def _chosen(posterior: Posterior, joint: Joint, every: Inference, bound: Bound, beta: float) -> Estimate:
+    inference = Inference.of(posterior, joint)
+    return Estimate(inference.tempered(beta)[0], bound(every.log_w), inference)
+
+
+@contextmanager
+def _shared_statistics(model: DGM, every: Inference) -> Iterator[None]:
+    """Inside, the batch norms behind z use the statistics that all samples have just had; then they train again."""
+    nets = [*model.p, *model.q[1:]]
+    features = [*(level[::-1] for level in every.down), *every.up[1:]]
+    kept: list[tuple[Dense, Tensor, Tensor]] = []
+    for net, activations in zip(nets, features, strict=True):
+        for layer, activation in zip(cast(Conditional, net).layers, activations, strict=True):
+            dense = layer.dense if isinstance(layer, MemoryLayer) else layer
+            if isinstance(dense, Dense) and isinstance(dense.norm, BatchNorm):
+                kept.append((dense, dense.norm.mean, dense.norm.variance))
+                mean, dense.norm.variance = mean_and_variance(activation.pre)
+                dense.norm.mean = mean + dense.linear.bias.detach()
+                dense.eval()
+    try:
+        yield
+    finally:
+        for dense, mean, variance in kept:
+            assert isinstance(dense.norm, BatchNorm)
+            dense.norm.mean, dense.norm.variance = mean, variance
+            dense.train()
+
+
 def _estimate(inference: Inference, bound: Bound, beta: float) -> Estimate:
     """The bound is its own surrogate; it is computed again only where beta has changed it."""
     surrogate = bound(inference.tempered(beta))
@@ -106,16 +177,25 @@ def _fixed_q(model: DGM, batch: Batch, noise: Levels) -> tuple[Inference, Levels
     z = tuple(z_l.view_as(z_l) for z_l in posterior.z)
     joint = model.joint(batch, z)
     log_q = model.log_q(encoding, z, fixed=True)
-    return Inference(z, joint.log_p_x, joint.log_p_z, log_q, posterior.up, joint.down), posterior.z
+    return Inference.of(Posterior(z, log_q, posterior.up), joint), posterior.z
 
 
-ESTIMATORS: dict[str, Estimator] = {"plain": plain, "stl": stl, "dreg": dreg}
+ESTIMATORS: dict[str, Estimator] = {
+    "plain": plain,
+    "stl": stl,
+    "dreg": dreg,
+    "single": single,
+    "single-shared": single_shared,
+}
 """name -> gradient estimator. With batch norm log w_k depends on the other rows of the batch through its statistics, so
 what is said of bias holds without batch norm; see docs/gradients.md."""
 
+CHOOSING = ("single", "single-shared")
+"""Estimators that want noise for one sample more than K, to choose by."""
+
 
 def local_reconstruction(inference: Inference, weights: Sequence[Sequence[float]]) -> Float[Tensor, ""]:
-    """sum_i lambda_i * mean (mean_k standardise(P_i) - mean_k standardise(Q_i))^2 over units and batch.
+    """sum_i lambda_i * mean (standardised_mean(P_i) - standardised_mean(Q_i))^2 over units and batch.
 
     P_i is the output of layer i of P, after memory and composition; Q_i the pre-activation of the layer of Q that
     faces it, which is what Q's batch norm has before gamma and beta. Both are standardised over all rows without
@@ -130,16 +210,8 @@ def local_reconstruction(inference: Inference, weights: Sequence[Sequence[float]
             if weight:
                 # P's features come from the bound's own z; the authors drew another, of the same expectation. The
                 # paper's text has a sum over units, its program the mean; lambda = 0.1 goes with the mean.
-                total = total + weight * F.mse_loss(_compared(p.output), _compared(q.pre))
+                total = total + weight * F.mse_loss(standardised_mean(p.output), standardised_mean(q.pre))
     return total
-
-
-def _compared(h: Float[Tensor, "*K B units"]) -> Float[Tensor, "B units"]:
-    """Standardised over all rows, then averaged over the samples, if there are any."""
-    h = standardise(h)
-    if h.ndim == 2:
-        return h
-    return h[0] if len(h) == 1 else h.mean(0)
 
 
 def loss(values: Float[Tensor, "B"], regulariser: Float[Tensor, ""]) -> Float[Tensor, ""]:

@@ -1,11 +1,12 @@
 """Recipe: every setting of a model and its training, validated at the door, TOML in and out.
 
 This is the only place where names become objects: `build` turns a recipe into a model, and the tables ATTENTIONS,
-COMPOSITIONS, NORMS, LIKELIHOODS, BOUNDS, ESTIMATORS and DATASETS say which names exist.
+SPARSE_ATTENTIONS, COMPOSITIONS, NORMS, LIKELIHOODS, BOUNDS, ESTIMATORS and DATASETS say which names exist.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -22,9 +23,9 @@ from memgen.data import DATASETS
 from memgen.errors import MemgenError, unknown
 from memgen.layers import NORMS, Dense, MemoryLayer
 from memgen.likelihoods import LIKELIHOODS, Gaussian
-from memgen.memory import ATTENTIONS, COMPOSITIONS, Memory
+from memgen.memory import ATTENTIONS, COMPOSITIONS, SPARSE_ATTENTIONS, Memory
 from memgen.model import DGM, Conditional
-from memgen.objective import BOUNDS, ESTIMATORS
+from memgen.objective import BOUNDS, CHOOSING, ESTIMATORS
 from memgen.seeds import Purpose, stream
 
 if sys.version_info >= (3, 11):
@@ -59,7 +60,8 @@ class Model:
     hidden: Sizes = setting(((200, 200),), "units of the deterministic layers", at_least=1)
     latent: tuple[int, ...] = setting((50,), "size of z at each level", at_least=1)
     slots: Sizes = setting((), "slots of each layer's memory, 0 for none; [] for a model without memory", at_least=0)
-    attention: str = setting("sigmoid", "how a layer prefers slots", choices=ATTENTIONS)
+    attention: str = setting("sigmoid", "how a layer prefers slots", choices=(*ATTENTIONS, *SPARSE_ATTENTIONS))
+    top: int = setting(32, "attention top and product: how many slots an input reads", at_least=1)
     composition: str = setting("mlp", "how memory and layer are put together", choices=COMPOSITIONS)
     norm: str = setting("batch", "normalisation of the deterministic layers", choices=NORMS)
     likelihood: str = setting("auto", "p(x|z); auto: what the data set asks for", choices=("auto", *LIKELIHOODS))
@@ -338,8 +340,12 @@ def _check_together(recipe: Recipe) -> None:
                 f"{name} must have one entry per layer of model.hidden, from the data upwards: "
                 f"{_shape(model.hidden)} per level, not {_shape(value)}"
             )
-    if objective.estimator == "dreg" and objective.bound != "importance":
-        raise MemgenError("objective.estimator dreg is for the importance bound; use stl for the elbo")
+    if objective.estimator in ("dreg", *CHOOSING) and objective.bound != "importance":
+        raise MemgenError(
+            f"objective.estimator {objective.estimator} is for the importance bound; use stl for the elbo"
+        )
+    if model.attention == "product" and any(math.isqrt(n) ** 2 != n for n in _flat(model.slots)):
+        raise MemgenError(f"model.attention product needs square numbers of model.slots, not {_flat(model.slots)}")
     if training.optimizer == "adam" and training.weight_decay:
         raise MemgenError("training.weight_decay is for the optimizer adamw")
 
@@ -401,5 +407,9 @@ def _p_layer(settings: Model, inputs: int, units: int, slots: int) -> nn.Module:
     dense = Dense(inputs, units, NORMS[settings.norm])
     if slots == 0:
         return dense
-    attention = ATTENTIONS[settings.attention](units, slots)
-    return MemoryLayer(dense, attention, Memory(units, slots), COMPOSITIONS[settings.composition](units))
+    sparse = settings.attention in SPARSE_ATTENTIONS
+    if sparse:
+        attention = SPARSE_ATTENTIONS[settings.attention](units, slots, settings.top)
+    else:
+        attention = ATTENTIONS[settings.attention](units, slots)
+    return MemoryLayer(dense, attention, Memory(units, slots, sparse), COMPOSITIONS[settings.composition](units))

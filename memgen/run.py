@@ -31,6 +31,9 @@ from memgen.train import Epoch, State
 
 RECIPE, WEIGHTS, CHECKPOINT, METRICS = "recipe.toml", "weights.safetensors", "checkpoint.safetensors", "metrics.jsonl"
 
+FORMAT = "2"
+"""Of checkpoints."""
+
 
 @dataclass(frozen=True)
 class Saved:
@@ -173,13 +176,23 @@ class Run:
 
     def save_checkpoint(self, state: State, execution: dict[str, Any]) -> None:
         counts = {"epoch": state.epoch, "step": state.step, "seconds": state.seconds}
-        about = {"memgen": memgen.__version__, "counts": json.dumps(counts), "execution": json.dumps(execution)}
+        about = {
+            "memgen": memgen.__version__,
+            "format": FORMAT,
+            "counts": json.dumps(counts),
+            "execution": json.dumps(execution),
+        }
         save_tensors(self.folder / CHECKPOINT, state.tensors(), about)
 
     def checkpoint(self) -> Checkpoint | None:
         """The last checkpoint; None in a run that has just begun."""
         if (self.folder / CHECKPOINT).exists():
             tensors, about = load_tensors(self.folder / CHECKPOINT)
+            if about.get("format") != FORMAT:
+                raise MemgenError(
+                    f"{self.folder / CHECKPOINT} was written by memgen {about.get('memgen')}, from whose checkpoints this "
+                    "version cannot go on; finish the run with that version, or use its weights as they are"
+                )
             return Checkpoint(tensors, json.loads(about["counts"]), json.loads(about["execution"]))
         if (self.folder / WEIGHTS).exists() or self.metrics():
             raise MemgenError(f"{self.folder} has lost its {CHECKPOINT} and cannot be resumed; its weights can be used")

@@ -16,6 +16,7 @@ import torch
 from memgen.data import Dataset
 from memgen.errors import MemgenError
 from memgen.model import DGM
+from memgen.native.library import library
 from memgen.progress import Progress
 from memgen.run import CHECKPOINT, WEIGHTS, Run
 from memgen.train import (
@@ -128,6 +129,7 @@ class Session:
         """What there is, ready to be evaluated."""
         recipe = self.run.recipe
         rows = self.data.rows(recipe.data.train_on)
+        self.state.optimizer.catch_up(recipe.training.ema)
         collect_statistics(self.state.result, rows, stochastic=self.data.stochastic, seed=recipe.training.seed)
         self.run.save_weights(self.state)
 
@@ -154,7 +156,8 @@ def choose_execution(device: str, kept: dict[str, Any] | None) -> dict[str, Any]
     """What else the bits of a result depend on: decided when a run starts, kept when it is resumed."""
     if kept is None:
         threads, version = torch.get_num_threads(), torch.__version__
-        return {"device": choose_device(device), "threads": threads, "torch": str(version), "path": "eager"}
+        path = "plain" if library() is None else "native"
+        return {"device": choose_device(device), "threads": threads, "torch": str(version), "path": path}
     if device not in ("auto", kept["device"]):
         raise MemgenError(f"this run was started on {kept['device']} and stays there; leave out --device {device}")
     choose_device(kept["device"])
@@ -163,6 +166,13 @@ def choose_execution(device: str, kept: dict[str, Any] | None) -> dict[str, Any]
         warnings.warn(
             f"this run was started with torch {kept['torch']}, this is {torch.__version__}: its end may differ in the "
             "last bits from that of an uninterrupted run",
+            stacklevel=2,
+        )
+    path = "plain" if library() is None else "native"
+    if kept["path"] != path:
+        warnings.warn(
+            f"this run was started with {kept['path']} kernels, here are {path} ones: its end may differ in the last "
+            "bits from that of an uninterrupted run",
             stacklevel=2,
         )
     return kept

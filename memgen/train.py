@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 import warnings
@@ -12,15 +13,16 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.utils import get_total_norm
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from memgen.data.dataset import Dataset
 from memgen.errors import MemgenError
 from memgen.layers import forget_statistics, write_statistics
 from memgen.likelihoods import check_values
+from memgen.memory import sparse_parameters
 from memgen.model import DGM, Batch
-from memgen.objective import BOUNDS, ESTIMATORS, local_reconstruction, loss
+from memgen.native.library import flushed_denormals
+from memgen.objective import BOUNDS, CHOOSING, ESTIMATORS, local_reconstruction, loss
+from memgen.optimizer import Adam, Settings
 from memgen.recipe import Recipe, Training
 from memgen.seeds import Purpose, generator
 from memgen.tasks.density import Likelihood, log_likelihood
@@ -57,8 +59,8 @@ class State:
     """Everything that changes while training; a run that is resumed from it goes on bit by bit as if never stopped."""
 
     model: DGM
-    optimizer: torch.optim.Optimizer
-    averaged: AveragedModel | None
+    optimizer: Adam
+    averaged: DGM | None
     """The moving average of the weights, if the recipe has one."""
     generator: torch.Generator
     """Of the rows' order, the binarisation and the noise of z."""
@@ -76,40 +78,56 @@ class State:
     @property
     def result(self) -> DGM:
         """The model that is evaluated and saved: the averaged weights if there are any, else the raw ones."""
-        if self.averaged is None:
-            return self.model
-        assert isinstance(self.averaged.module, DGM)
-        return self.averaged.module
+        return self.model if self.averaged is None else self.averaged
 
     def tensors(self) -> dict[str, Tensor]:
-        """For a checkpoint."""
-        moments = {
-            f"optimizer.{key}.{name}": value
-            for name, parameter in self.model.named_parameters()
-            for key, value in self.optimizer.state.get(parameter, {}).items()
-        }
-        averaged = {} if self.averaged is None else self.averaged.state_dict(prefix="averaged.")
-        return {
+        """For a checkpoint. Of row-sparse parameters only the rows that were ever touched; the others have the starting
+        values that the recipe's seed gives them."""
+        kept = {
             **self.model.state_dict(prefix="model."),
-            **averaged,
-            **moments,
+            **({} if self.averaged is None else self.averaged.state_dict(prefix="averaged.")),
             "generator": self.generator.get_state(),
             "order": self.order,
             "log": self.log,
+            "steps": torch.tensor(self.optimizer.t),
         }
+        for slot in self.optimizer.slots:
+            kept[f"first.{slot.name}"], kept[f"second.{slot.name}"] = slot.first, slot.second
+            if slot.last is not None:
+                rows = slot.rows
+                kept |= {key: kept[key][rows] for key in _keys(slot.name) if key in kept}
+                kept[f"rows.{slot.name}"], kept[f"last.{slot.name}"] = rows, slot.last[rows]
+        return kept
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """The opposite of `tensors`."""
+        """The opposite of `tensors`, for a state that has just begun."""
+        tensors = dict(tensors)
+        self.optimizer.t = int(tensors["steps"])
+        averages = {} if self.averaged is None else self.averaged.state_dict()
+        for slot in self.optimizer.slots:
+            own = dict(
+                zip(_keys(slot.name), (slot.value.data, averages.get(slot.name), slot.first, slot.second), strict=True)
+            )
+            if slot.last is not None:
+                rows = tensors[f"rows.{slot.name}"].to(slot.last.device)
+                slot.last[rows] = tensors[f"last.{slot.name}"].to(slot.last)
+                for key, whole in own.items():
+                    if whole is not None:
+                        whole[rows] = tensors[key].to(whole)
+                        tensors[key] = whole
+            slot.first.copy_(tensors[f"first.{slot.name}"])
+            slot.second.copy_(tensors[f"second.{slot.name}"])
         self.model.load_state_dict(_under("model.", tensors))
         if self.averaged is not None:
             self.averaged.load_state_dict(_under("averaged.", tensors))
-        for key in ("step", "exp_avg", "exp_avg_sq"):
-            for name, value in _under(f"optimizer.{key}.", tensors).items():
-                parameter = self.model.get_parameter(name)
-                self.optimizer.state[parameter][key] = value.to(parameter.device)
         self.generator.set_state(tensors["generator"])
         self.order = tensors["order"].to(self.order.device)
         self.log = tensors["log"].to(self.log.device)
+
+
+def _keys(name: str) -> tuple[str, str, str, str]:
+    """Where a checkpoint keeps what belongs to a parameter."""
+    return f"model.{name}", f"averaged.{name}", f"first.{name}", f"second.{name}"
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -120,10 +138,8 @@ def begin(model: DGM, recipe: Recipe) -> State:
     """The state before the first step."""
     settings = recipe.training
     device = next(model.parameters()).device
-    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[settings.optimizer]
-    options = {} if settings.optimizer == "adam" else {"weight_decay": settings.weight_decay}
-    optimizer = kind(model.parameters(), betas=(settings.beta1, settings.beta2), fused=True, **options)
-    averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(settings.ema)) if settings.ema else None
+    averaged = copy.deepcopy(model) if settings.ema else None
+    optimizer = Adam(model, averaged, sparse_parameters(model))
     own = generator(settings.seed, Purpose.TRAINING, device)
     nothing = torch.empty(0, device=device)
     return State(model, optimizer, averaged, own, nothing.long(), nothing.reshape(0, 3))
@@ -158,25 +174,27 @@ def fit(
         clock = time.perf_counter() - state.seconds
         model.train()
         forget_statistics(model)
+        forget_statistics(state.result)
         if state.step == 0:
             state.order = torch.randperm(len(rows), generator=state.generator, device=rows.device)
             state.log = torch.zeros(len(sizes), 3, device=rows.device)
-        for chosen in state.order[: sum(sizes)].split(sizes)[state.step :]:
-            x = rows[chosen]
-            if data.stochastic:
-                x = (torch.rand(x.shape, generator=state.generator, device=x.device) < x).to(x)
-            state.log[state.step] = train_step(state, Batch(x), recipe, len(sizes))
-            state.step += 1
-            state.seconds = time.perf_counter() - clock
-            if state.step % LOOK_EVERY == 0:
-                check_finite(state)
-            tick(state, len(sizes))
+        with flushed_denormals():  # 10% of a step at K = 50, and two thirds of one whose weights have just started
+            for chosen in state.order[: sum(sizes)].split(sizes)[state.step :]:
+                x = rows[chosen]
+                if data.stochastic:
+                    x = (torch.rand(x.shape, generator=state.generator, device=x.device) < x).to(x)
+                state.log[state.step] = train_step(state, Batch(x), recipe, len(sizes))
+                state.step += 1
+                state.seconds = time.perf_counter() - clock
+                if state.step % LOOK_EVERY == 0:
+                    check_finite(state)
+                tick(state, len(sizes))
         check_finite(state)
         epoch = finish_epoch(state, data, rows, recipe)
         state.seconds = time.perf_counter() - clock
         yield epoch._replace(seconds=state.seconds)
     if state.averaged is not None:
-        model.load_state_dict(state.result.state_dict())
+        model.load_state_dict(state.averaged.state_dict())
     model.eval()
 
 
@@ -214,34 +232,26 @@ def train_step(state: State, batch: Batch, recipe: Recipe, steps: int) -> Float[
     model, objective, settings = state.model, recipe.objective, recipe.training
     t = state.epoch * steps + state.step
     beta = min(1.0, t / (steps * objective.kl_warmup_epochs)) if objective.kl_warmup_epochs else 1.0
-    noise = model.noise(objective.samples, len(batch.x), state.generator)
+    samples = objective.samples + (objective.estimator in CHOOSING)
+    noise = model.noise(samples, len(batch.x), state.generator)
     estimate = ESTIMATORS[objective.estimator](model, batch, noise, BOUNDS[objective.bound], beta)
     regulariser = local_reconstruction(estimate.inference, objective.local_reconstruction)
 
-    state.optimizer.zero_grad()
+    state.optimizer.clear()
     loss(estimate.surrogate, regulariser).backward()
-    norm = clip_gradients(model, settings)
-    for group in state.optimizer.param_groups:
-        group["lr"], group["eps"] = learning_rate(settings, t, steps), adam_epsilon(settings, t)
-    state.optimizer.step()
-    if state.averaged is not None:
-        state.averaged.update_parameters(model)
+    norm = state.optimizer.step(
+        Settings(
+            learning_rate(settings, t, steps),
+            adam_epsilon(settings, t),
+            settings.beta1,
+            settings.beta2,
+            settings.weight_decay,
+            settings.clip_norm,
+            settings.clip_value,
+            settings.ema,
+        )
+    )
     return torch.stack([loss(estimate.bound, regulariser.detach()), estimate.bound.mean(), norm])
-
-
-def clip_gradients(model: DGM, settings: Training) -> Float[Tensor, ""]:
-    """Scale all gradients to a global norm, then cut every entry; returns the norm before. torch's two functions do the
-    same in one pass over the gradients more.
-    """
-    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    norm = get_total_norm(gradients)
-    scale = (settings.clip_norm / (norm + 1e-6)).clamp(max=1.0)
-    for gradient in gradients:
-        if settings.clip_norm:
-            gradient.mul_(scale)
-        if settings.clip_value:
-            gradient.clamp_(-settings.clip_value, settings.clip_value)
-    return norm
 
 
 def learning_rate(settings: Training, t: int, steps: int) -> float:
@@ -303,7 +313,10 @@ def check_finite(state: State) -> None:
             f"the {what} was not finite in epoch {state.epoch + 1}, step {step + 1} of {len(state.log)}; "
             "try a smaller training.rate or training.clip_norm"
         )
-    if not all(bool(parameter.isfinite().all()) for parameter in state.model.parameters()):
+    # A row-sparse parameter is left out: looking at a million rows takes longer than many steps, and a bad row shows in
+    # the loss of the step that reads it.
+    dense = [slot.value for slot in state.optimizer.slots if slot.last is None]
+    if not all(bool(parameter.isfinite().all()) for parameter in dense):
         raise NonFiniteError(
             f"a weight was not finite after epoch {state.epoch + 1}, step {state.step} of {len(state.log)}; "
             "try a smaller training.rate"
@@ -321,6 +334,7 @@ def finish_epoch(state: State, data: Dataset, rows: Float[Tensor, "N D"], recipe
     due = settings.evaluate_every > 0 and (last or state.epoch % settings.evaluate_every == 0)
     train_bound = valid_bound = None
     if due or last:
+        state.optimizer.catch_up(settings.ema)
         _collect(state.result, rows, data.stochastic, settings.seed)
     if due:
         train_bound = _score(state.result, data, "train", settings).mean

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from memgen.layers import EPS, NORMS, BatchNorm, Dense, MemoryLayer
+from memgen.layers import NORMS, BatchNorm, Dense, MemoryLayer
 from memgen.likelihoods import Gaussian
 from memgen.memory import ATTENTIONS, Memory, Mlp
 from memgen.model import DGM, Conditional
+from memgen.native.functions import EPS
 
 
 def _generator(seed: int) -> torch.Generator:

@@ -18,6 +18,7 @@ from PIL import Image
 import memgen
 from memgen import scoring
 from memgen.cli import main, parser
+from memgen.native.library import library
 from memgen.run import Run
 from memgen.session import choose_execution
 from memgen.storage import load_tensors, save_tensors
@@ -410,7 +411,8 @@ def test_a_start_that_was_killed_leaves_no_obstacle(tmp_path: Path) -> None:
 def test_a_resumed_run_stays_on_its_device_and_notes_another_torch(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept = {"device": "cpu", "threads": torch.get_num_threads(), "torch": "1.0", "path": "eager"}
+    path = "plain" if library() is None else "native"
+    kept = {"device": "cpu", "threads": torch.get_num_threads(), "torch": "1.0", "path": path}
     with pytest.warns(UserWarning, match=r"started with torch 1\.0"):
         assert choose_execution("auto", kept) == kept
     with pytest.raises(memgen.MemgenError, match="stays there"):

@@ -8,9 +8,9 @@ import torch
 from memgen.data import DATASETS
 from memgen.layers import NORMS
 from memgen.likelihoods import LIKELIHOODS, Head, check_values, draw
-from memgen.memory import ATTENTIONS, COMPOSITIONS, Memory
+from memgen.memory import ATTENTIONS, COMPOSITIONS, SPARSE_ATTENTIONS, Memory
 from memgen.model import Batch
-from memgen.objective import BOUNDS, ESTIMATORS, importance
+from memgen.objective import BOUNDS, CHOOSING, ESTIMATORS, importance
 from memgen.recipe import Recipe, build
 
 ROWS = [(5,), (2, 3)]
@@ -18,17 +18,20 @@ ROWS = [(5,), (2, 3)]
 
 
 @pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize("name", ATTENTIONS)
+@pytest.mark.parametrize("name", [*ATTENTIONS, *SPARSE_ATTENTIONS])
 def test_attention(name: str, rows: tuple[int, ...]) -> None:
-    attention, memory = ATTENTIONS[name](4, 6), Memory(4, 6)
+    sparse = name in SPARSE_ATTENTIONS
+    attention, memory = SPARSE_ATTENTIONS[name](4, 9, 3) if sparse else ATTENTIONS[name](4, 9), Memory(4, 9, sparse)
     preference = attention(torch.rand(*rows, 4))
-    assert preference.weights.shape[:-1] == rows
+    assert preference.weights.shape == (*rows, 3 if sparse else 9)
+    assert (preference.index is not None) == sparse
     assert (preference.weights >= 0).all()
     h_m = memory(preference)
     assert h_m.shape == (*rows, 4)
     h_m.sum().backward()
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in attention.parameters())
     assert memory.M.grad is not None
+    assert memory.M.grad.is_sparse == sparse
     torch.testing.assert_close(
         memory(attention(torch.zeros(*rows, 4)))[0], memory(attention(torch.zeros(*rows, 4)))[-1]
     )
@@ -85,12 +88,18 @@ def test_bound(name: str) -> None:
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_estimator(name: str) -> None:
     model = build(Recipe().override(["model.hidden=[[4], [3]]", "model.latent=[2, 2]", "model.slots=[[3], [2]]"]), 5)
-    batch, noise = Batch((torch.rand(6, 5) < 0.5).float()), model.noise(3, 6, torch.Generator().manual_seed(0))
+    samples = 3 + (name in CHOOSING)
+    batch, noise = Batch((torch.rand(6, 5) < 0.5).float()), model.noise(samples, 6, torch.Generator().manual_seed(0))
     estimate = ESTIMATORS[name](model, batch, noise, importance, 0.7)
     assert estimate.surrogate.shape == estimate.bound.shape == (6,)
     assert not estimate.bound.requires_grad
     estimate.surrogate.sum().backward()
-    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
+    gradients = {key: parameter.grad for key, parameter in model.named_parameters()}
+    missing = {key for key, gradient in gradients.items() if gradient is None}
+    if name != "single-shared":  # its fixed statistics do not follow a bias
+        assert missing == {key for key in gradients if key.endswith("linear.bias")}  # batch norm takes them away
+    assert all(gradient.isfinite().all() for gradient in gradients.values() if gradient is not None)
+    assert all(module.training for module in model.modules())
 
 
 @pytest.mark.parametrize("name", DATASETS)

@@ -9,8 +9,10 @@ from jaxtyping import TypeCheckError
 from numpy.typing import NDArray
 from torch import Tensor
 
-from memgen.layers import EPS, NORMS, Dense, MemoryLayer
-from memgen.memory import ATTENTIONS, COMPOSITIONS, Memory, Preference
+from memgen.errors import MemgenError
+from memgen.layers import NORMS, Dense, MemoryLayer
+from memgen.memory import ATTENTIONS, COMPOSITIONS, SPARSE_ATTENTIONS, Attention, Memory, Preference, ProductKeys
+from memgen.native.functions import EPS
 
 
 def layer(attention: str, composition: str) -> MemoryLayer:
@@ -55,7 +57,7 @@ def test_layer_equals_the_formulas_written_out_by_hand(attention: str, compositi
         c = sigmoid(c1 + c2 * h_m + c3 * h_g + c4 * h_g * h_m)
         h = np.maximum(0, a + w["composition.b1"] * c)
     pre, output = made(h_in)
-    np.testing.assert_allclose(array(pre).reshape(14, 4), u, atol=1e-5)
+    np.testing.assert_allclose(array(pre).reshape(14, 4) + w["dense.linear.bias"], u, atol=1e-5)
     np.testing.assert_allclose(array(output).reshape(14, 4), h, rtol=1e-4, atol=1e-4)
 
 
@@ -103,3 +105,61 @@ def test_shapes_in_signatures_are_checked_in_this_test_run() -> None:
     """Else every annotation in memgen would be a comment that nobody reads."""
     with pytest.raises(TypeCheckError):
         COMPOSITIONS["mlp"](4)(torch.rand(5, 4), torch.rand(6, 4))
+
+
+def as_dense(keys: ProductKeys) -> Attention:
+    """The attention over all slots whose keys are the pairs of half-keys."""
+    n, (left, right) = keys.side, keys.halves
+    dense = Attention(left + right, n * n, squash=torch.sigmoid)
+    i, j = torch.arange(n * n) // n, torch.arange(n * n) % n
+    with torch.no_grad():
+        dense.A.weight.copy_(torch.cat([keys.first.weight[i], keys.second.weight[j]], -1))
+        dense.A.bias.copy_(keys.first.bias[i] + keys.second.bias[j])
+    return dense
+
+
+@pytest.mark.parametrize(("slots", "top"), [(49, 1), (49, 5), (49, 49), (400, 32), (4, 3)])
+def test_product_keys_find_exactly_the_largest_of_all_scores(slots: int, top: int) -> None:
+    """Chosen slots, their weights and the memory's answer are the dense ones, restricted to the slots chosen."""
+    keys = ProductKeys(9, slots, top, squash=torch.sigmoid)
+    with torch.no_grad():
+        for parameter in keys.parameters():
+            parameter.copy_(torch.randn(parameter.shape))
+    h_g, memory = torch.randn(3, 20, 9), Memory(9, slots, sparse=True)
+    dense, chosen = as_dense(keys)(h_g).weights, keys(h_g)
+    assert chosen.index is not None
+    weights, index = dense.topk(top)
+    assert chosen.index.sort().values.equal(index.sort().values)
+    torch.testing.assert_close(chosen.weights, dense.gather(-1, chosen.index))
+    restricted = torch.zeros_like(dense).scatter(-1, index, weights)
+    torch.testing.assert_close(memory(chosen), memory(Preference(restricted)), atol=1e-5, rtol=1e-4)
+
+
+def test_product_keys_have_the_gradients_of_the_dense_attention_restricted() -> None:
+    keys, memory = ProductKeys(6, 64, 7, squash=torch.sigmoid), Memory(6, 64, sparse=True)
+    h_g = torch.randn(11, 6, requires_grad=True)
+    memory(keys(h_g)).sin().sum().backward()
+    found = [h_g.grad, memory.M.grad.to_dense(), keys.first.weight.grad, keys.second.bias.grad]
+    h_g.grad = memory.M.grad = None
+    dense, index = as_dense(keys), keys(h_g).index
+    weights = dense(h_g).weights
+    memory(Preference(torch.zeros_like(weights).scatter(-1, index, weights.gather(-1, index)))).sin().sum().backward()
+    to_first = dense.A.weight.grad.view(8, 8, 6)[..., :3].sum(1)
+    to_second = dense.A.bias.grad.view(8, 8).sum(0)
+    for a, b in zip(found, [h_g.grad, memory.M.grad, to_first, to_second], strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+
+
+def test_the_top_slots_are_those_of_the_dense_attention() -> None:
+    dense = ATTENTIONS["sigmoid"](5, 12)
+    top = SPARSE_ATTENTIONS["top"](5, 12, 4)
+    top.load_state_dict(dense.state_dict())
+    h_g = torch.randn(9, 5)
+    weights, index = dense(h_g).weights.topk(4)
+    assert top(h_g).index.equal(index)
+    torch.testing.assert_close(top(h_g).weights, weights)
+
+
+def test_product_keys_want_a_square_number_of_slots() -> None:
+    with pytest.raises(MemgenError, match="try 121"):
+        ProductKeys(6, 120, 3, squash=torch.sigmoid)

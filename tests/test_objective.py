@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from memgen.layers import BatchNorm
 from memgen.model import DGM, Batch
-from memgen.objective import ESTIMATORS, Bound, elbo, importance, local_reconstruction, loss, plain
+from memgen.objective import CHOOSING, ESTIMATORS, Bound, elbo, importance, local_reconstruction, loss, plain
 from memgen.recipe import Recipe, build
 
 LEVELS = {1: ["model.hidden=[3]", "model.latent=2"], 2: ["model.hidden=[[3], [3]]", "model.latent=[2, 1]"]}
@@ -43,7 +44,8 @@ def mean_gradients(model: DGM, name: str, bound: Bound, K: int, beta: float = 1.
     own = torch.Generator().manual_seed(10 * K + list(ESTIMATORS).index(name))
     found = []
     for _ in range(GROUPS):
-        surrogate = ESTIMATORS[name](model, Batch(x), model.noise(K, DRAWS, own), bound, beta).surrogate.mean()
+        noise = model.noise(K + (name in CHOOSING), DRAWS, own)
+        surrogate = ESTIMATORS[name](model, Batch(x), noise, bound, beta).surrogate.mean()
         grads = torch.autograd.grad(surrogate, list(model.parameters()))
         found.append(torch.cat([grad.flatten() for grad in grads]))
     stacked = torch.stack(found).double()
@@ -62,7 +64,15 @@ def deviation(model: DGM, name: str, bound: Bound, K: int, beta: float = 1.0) ->
 @pytest.mark.parametrize("levels", [1, 2])
 @pytest.mark.parametrize(
     ("name", "bound", "K"),
-    [("stl", elbo, 1), ("stl", importance, 1), ("stl", elbo, 4), ("dreg", importance, 1), ("dreg", importance, 4)],
+    [
+        ("stl", elbo, 1),
+        ("stl", importance, 1),
+        ("stl", elbo, 4),
+        ("dreg", importance, 1),
+        ("dreg", importance, 4),
+        ("single", importance, 4),
+        ("single-shared", importance, 4),
+    ],
 )
 def test_estimator_has_the_expectation_of_the_plain_gradient(levels: int, name: str, bound: Bound, K: int) -> None:
     z = deviation(tiny(levels), name, bound, K)
@@ -70,7 +80,7 @@ def test_estimator_has_the_expectation_of_the_plain_gradient(levels: int, name: 
     assert z["p"].max() < 4.5
 
 
-@pytest.mark.parametrize(("name", "bound"), [("stl", elbo), ("dreg", importance)])
+@pytest.mark.parametrize(("name", "bound"), [("stl", elbo), ("dreg", importance), ("single", importance)])
 def test_estimators_stay_unbiased_while_the_kl_term_is_warmed_up(name: str, bound: Bound) -> None:
     z = deviation(tiny(), name, bound, 4, beta=0.4)
     assert z["q"].max() < 4.5
@@ -112,6 +122,7 @@ def test_at_one_sample_dreg_is_stl_and_p_gets_the_plain_gradient() -> None:
             estimator(model, batch, noise, importance, 1.0).surrogate.sum(), list(model.parameters())
         )
         for name, estimator in ESTIMATORS.items()
+        if name not in CHOOSING
     }
     in_q = len(list(model.q.parameters()))
     for a, b in zip(grads["dreg"], grads["stl"], strict=True):
@@ -147,20 +158,72 @@ def test_stl_has_no_variance_where_q_is_exact() -> None:
 @pytest.mark.parametrize("name", list(ESTIMATORS))
 def test_all_estimators_report_the_same_bound_and_beta_weighs_the_kl_term(name: str) -> None:
     model = tiny(2)
-    batch, noise = Batch(torch.ones(5, 3)), model.noise(3, 5, torch.Generator().manual_seed(0))
-    inference = model(batch, noise)
+    batch, noise = Batch(torch.ones(5, 3)), model.noise(4, 5, torch.Generator().manual_seed(0))
+    three = tuple(level[:3] for level in noise)
+    inference = model(batch, three)
+    given = noise if name in CHOOSING else three
     torch.testing.assert_close(
-        ESTIMATORS[name](model, batch, noise, importance, 0.25).bound, importance(inference.log_w)
+        ESTIMATORS[name](model, batch, given, importance, 0.25).bound, importance(inference.log_w)
     )
     torch.testing.assert_close(inference.tempered(0.0), inference.log_p_x)
     halfway = (inference.log_p_x + inference.log_w) / 2
     torch.testing.assert_close(inference.tempered(0.5), halfway)
 
 
-def test_dreg_refuses_the_elbo() -> None:
+@pytest.mark.parametrize(("name", "instead"), [("dreg", "stl"), ("single", "plain"), ("single-shared", "plain")])
+def test_estimators_of_the_importance_bound_refuse_the_elbo(name: str, instead: str) -> None:
     model = tiny()
-    with pytest.raises(ValueError, match="stl"):
-        ESTIMATORS["dreg"](model, Batch(torch.ones(2, 3)), model.noise(2, 2, torch.Generator()), elbo, 1.0)
+    with pytest.raises(ValueError, match=instead):
+        ESTIMATORS[name](model, Batch(torch.ones(2, 3)), model.noise(2, 2, torch.Generator()), elbo, 1.0)
+
+
+def normed() -> tuple[DGM, Batch, tuple[Tensor, ...]]:
+    model = build(Recipe().override(["model.hidden=[8, 7]", "model.latent=3", "model.slots=[4, 3]"]), 5).train()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+    batch = Batch((torch.rand(30, 5, generator=torch.Generator().manual_seed(2)) < 0.5).float())
+    return model, batch, model.noise(5, 30, torch.Generator().manual_seed(3))
+
+
+def test_a_single_sample_is_chosen_by_its_weight() -> None:
+    """The noise of the choice is uniform, and sample k is taken where it falls into k's share of the weights."""
+    model, batch, noise = normed()
+    log_w = model(batch, tuple(level[:-1] for level in noise)).log_w
+    shares = torch.softmax(log_w, 0).cumsum(0)
+    for u in (0.02, 0.4, 0.97):
+        noise[0][-1, :, 0] = torch.special.ndtri(torch.tensor(u))
+        estimate = ESTIMATORS["single-shared"](model, batch, noise, importance, 1.0)
+        k = (shares < u).sum(0)
+        # With the statistics of all K*B rows the chosen rows have the very log w by which they were chosen.
+        torch.testing.assert_close(estimate.surrogate, log_w.gather(0, k.unsqueeze(0))[0], atol=1e-4, rtol=1e-4)
+        assert estimate.inference.log_p_x.shape == (1, 30)
+
+
+def test_a_single_sample_with_its_own_statistics_is_a_pass_at_one_sample() -> None:
+    model, batch, noise = normed()
+    estimate = ESTIMATORS["single"](model, batch, noise, importance, 1.0)
+    z = estimate.inference.z[0][0]
+    encoding = model.encode(batch)
+    eps = ((z - encoding.q.mean) * torch.exp(-0.5 * encoding.q.log_variance)).detach()
+    assert ((eps - noise[0][:-1]).abs().amax(-1) < 1e-4).any(0).all()  # every row's noise is one of its K
+    at_one = plain(model, batch, (eps.unsqueeze(0),), importance)
+    torch.testing.assert_close(estimate.surrogate, at_one.surrogate, atol=1e-4, rtol=1e-4)
+
+
+def test_shared_statistics_are_gone_afterwards_even_after_an_error() -> None:
+    model, batch, noise = normed()
+    norms = [module for module in model.modules() if isinstance(module, BatchNorm)]
+
+    def fail(*arguments: object) -> None:
+        raise RuntimeError("stop")
+
+    ESTIMATORS["single-shared"](model, batch, noise, importance, 1.0)
+    handle = model.likelihood.register_forward_hook(fail)  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeError, match="stop"):
+        ESTIMATORS["single-shared"](model, batch, noise, importance, 1.0)
+    handle.remove()
+    assert all(norm.training and norm.mean.isnan().all() for norm in norms)
 
 
 @pytest.mark.parametrize("norm", ["batch", "layer", "none"])
@@ -193,10 +256,10 @@ def test_at_batch_norm_q_is_compared_with_its_own_normalised_pre_activation() ->
     x = torch.rand(30, 6)
     inference = model(Batch(x), model.noise(1, 30, torch.Generator().manual_seed(0)))
     norm = model.q[0].layers[0].norm
-    from memgen.layers import standardise
+    from memgen.native.functions import standardised_mean
 
     torch.testing.assert_close(
-        norm.gamma * standardise(inference.up[0][0].pre) + norm.beta, norm(inference.up[0][0].pre)
+        norm.gamma * standardised_mean(inference.up[0][0].pre) + norm.beta, norm(inference.up[0][0].pre)
     )
 
 

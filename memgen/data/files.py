@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memgen.cache import cache_folder
 from memgen.errors import MemgenError
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Source:
         if given and not Path(given).is_dir():
             raise MemgenError(f"MEMGEN_DATA names {given}, which is not a folder")
         roots = [Path(given)] if given else []
-        return next((found for root in [*roots, cache()] if (found := self._in(root))), None)
+        return next((found for root in [*roots, cache_folder()] if (found := self._in(root))), None)
 
     def _in(self, root: Path) -> Path | None:
         """`root/folder` or `root` itself, whichever has the files."""
@@ -87,7 +88,7 @@ class Source:
         """
         if not self.files:
             raise MemgenError(f"{self.folder} comes with an installed package; there is nothing to fetch")
-        target = cache() / self.folder
+        target = cache_folder() / self.folder
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{self.folder}-") as scratch:
@@ -136,13 +137,6 @@ def _reason(error: Exception) -> str:
     if isinstance(error, urllib.error.URLError) and not isinstance(error, urllib.error.HTTPError):
         return str(error.reason)
     return str(error).splitlines()[0] if str(error) else type(error).__name__
-
-
-def cache() -> Path:
-    """MEMGEN_CACHE, else memgen/ in the user's cache folder."""
-    if own := os.environ.get("MEMGEN_CACHE"):
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "memgen"
 
 
 def download(base: str, names: Sequence[str]) -> Home:

@@ -13,7 +13,7 @@ import copy
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Float64, Real
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from memgen.errors import MemgenError
-from memgen.layers import evaluating
+from memgen.layers import evaluating, frozen
 from memgen.likelihoods import GaussianColumns, check_values
 from memgen.model import DGM, Batch, Encoding, Levels
 from memgen.seeds import BLOCK, ExampleNoise, binarise
@@ -109,6 +109,7 @@ def log_likelihoods(
     # nats. x is encoded once, so float64 costs nothing.
     with evaluating(model):
         encoder = copy.deepcopy(model).double()
+        model = cast(DGM, frozen(model))
         for first in range(start, len(x), batch_size):
             rows = x[first : first + batch_size].to(device)
             noise = ExampleNoise(seed, range(first, first + len(rows)), model.latent)

@@ -1,0 +1,255 @@
+"""Formulas whose value and derivative are one pass each over the rows, where the kernels are at hand; else plain torch.
+
+Each function says what it computes; the plain formula beside it is the definition, and what runs on a GPU, in float64
+and without a compiler.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from memgen.native.library import addresses, library, serves
+
+EPS = 1e-5
+"""Added to every variance before its root is taken."""
+
+
+def batch_norm_relu(
+    h: Float[Tensor, "*rows units"], gamma: Float[Tensor, " units"], beta: Float[Tensor, " units"]
+) -> Float[Tensor, "*rows units"]:
+    """max(0, gamma * (h - mean) / sqrt(variance + EPS) + beta), mean and biased variance over all rows."""
+    if serves(h):
+        return _call(_BatchNormRelu, h, gamma, beta)
+    rows = h.reshape(-1, h.shape[-1])
+    return torch.relu(torch.batch_norm(rows, gamma, beta, None, None, True, 0.0, EPS, False)).view_as(h)
+
+
+def mean_and_variance(h: Float[Tensor, "*rows units"]) -> tuple[Float[Tensor, " units"], Float[Tensor, " units"]]:
+    """Over all rows, the variance biased; no gradient."""
+    if not serves(h):
+        variance, mean = torch.var_mean(h.detach().flatten(0, -2), 0, correction=0)
+        return mean, variance
+    mean, variance = h.new_empty(2, h.shape[-1])
+    _kernels().moments(h.data_ptr(), *_rows_units(h), mean.data_ptr(), variance.data_ptr())
+    return mean, variance
+
+
+def scale_shift_relu(
+    h: Float[Tensor, "*rows units"],
+    mean: Float[Tensor, " units"],
+    scale: Float[Tensor, " units"],
+    beta: Float[Tensor, " units"],
+) -> Float[Tensor, "*rows units"]:
+    """max(0, (h - mean) * scale + beta); no gradient."""
+    out = torch.empty_like(h)
+    _kernels().normalise(h.data_ptr(), *_rows_units(h), *(v.data_ptr() for v in (mean, scale, beta, out)))
+    return out
+
+
+def mlp(
+    h_g: Float[Tensor, "*rows units"], h_m: Float[Tensor, "*rows units"], coefficients: Sequence[Tensor]
+) -> Float[Tensor, "*rows units"]:
+    """relu(a + b1 * sigmoid(c)); coefficients are a1, a2, a3, a4, b1, c1, c2, c3, c4 (see memory.Mlp)."""
+    if serves(h_g, h_m):
+        return _call(_Mlp, h_g, h_m, *coefficients)
+    a1, a2, a3, a4, b1, c1, c2, c3, c4 = coefficients
+    # The terms with h_m are taken together, which saves a pass over all rows for a and one for c.
+    a = a1 + a3 * h_g + (a2 + a4 * h_g) * h_m
+    c = torch.sigmoid(c1 + c3 * h_g + (c2 + c4 * h_g) * h_m)
+    return torch.relu(a + b1 * c)
+
+
+def standardised_mean(h: Float[Tensor, "*K B units"]) -> Float[Tensor, "B units"]:
+    """mean_k (h_k - mean) / sqrt(variance + EPS), mean and variance over all rows of all samples."""
+    if serves(h):
+        return _call(_StandardisedMean, h)
+    rows = h.reshape(-1, h.shape[-1])
+    h = torch.batch_norm(rows, None, None, None, None, True, 0.0, EPS, False).view_as(h)
+    return h if h.ndim == 2 else h.mean(0)
+
+
+def bernoulli_log_prob(
+    products: Float[Tensor, "*rows columns"], bias: Float[Tensor, " columns"], x: Float[Tensor, "B columns"]
+) -> Float[Tensor, "*rows"]:
+    """sum_d x_d * l_d - log(1 + e^l_d) with l = products + bias, which need not be stored."""
+    if serves(products, x) and products.shape[-2:] == x.shape:
+        return _call(_Bernoulli, products, bias, x)
+    logits = products + bias
+    return (x * logits - F.softplus(logits)).sum(-1)
+
+
+def linear_relu(
+    h: Float[Tensor, "*rows inputs"], weight: Float[Tensor, "units inputs"], bias: Float[Tensor, " units"]
+) -> Float[Tensor, "*rows units"]:
+    """max(0, W h + b); no gradient."""
+    out = F.linear(h, weight)
+    if not serves(out):
+        return torch.relu(out + bias)
+    _kernels().add_bias_relu(out.data_ptr(), *_rows_units(out), bias.data_ptr())
+    return out
+
+
+def read_rows(
+    M: Float[Tensor, "slots features"], index: Int[Tensor, "*rows chosen"], weights: Float[Tensor, "*rows chosen"]
+) -> Float[Tensor, "*rows features"]:
+    """sum_k weights_k * M[index_k]. The gradient of M is sparse: the rows that were read, each once."""
+    return _call(_ReadRows, M, index, weights)
+
+
+def _call(function: type[torch.autograd.Function], *arguments: Tensor) -> Tensor:
+    return cast(Tensor, function.apply(*arguments))
+
+
+def _kernels() -> ctypes.CDLL:
+    kernels = library()
+    assert kernels is not None
+    return kernels
+
+
+def _rows_units(h: Tensor) -> tuple[int, int]:
+    return h.numel() // h.shape[-1], h.shape[-1]
+
+
+def _moments(h: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean, and 1 / sqrt(variance + EPS)."""
+    mean, variance = mean_and_variance(h)
+    return mean, torch.rsqrt(variance.add_(EPS))
+
+
+class _BatchNormRelu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
+        mean, inverse = _moments(h)
+        scale = gamma * inverse
+        ctx.save_for_backward(h, mean, inverse, scale, beta)
+        return scale_shift_relu(h, mean, scale, beta)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+        h, *vectors = ctx.saved_tensors
+        gradient = gradients[0].contiguous()
+        to_h, to_gamma, to_beta = torch.empty_like(h), torch.empty_like(vectors[0]), torch.empty_like(vectors[0])
+        _kernels().normalise_backward(
+            gradient.data_ptr(),
+            h.data_ptr(),
+            *_rows_units(h),
+            *(v.data_ptr() for v in (*vectors, to_h, to_gamma, to_beta)),
+        )
+        return to_h, to_gamma, to_beta
+
+
+class _Mlp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, h_g: Tensor, h_m: Tensor, *coefficients: Tensor) -> Tensor:
+        ctx.save_for_backward(h_g, h_m, *coefficients)
+        out = torch.empty_like(h_g)
+        _kernels().mlp(h_g.data_ptr(), h_m.data_ptr(), *_rows_units(h_g), addresses(coefficients), out.data_ptr())
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+        h_g, h_m, *coefficients = ctx.saved_tensors
+        gradient = gradients[0].contiguous()
+        to_g, to_m, to_c = torch.empty_like(h_g), torch.empty_like(h_m), h_g.new_empty(9, h_g.shape[-1])
+        _kernels().mlp_backward(
+            gradient.data_ptr(),
+            h_g.data_ptr(),
+            h_m.data_ptr(),
+            *_rows_units(h_g),
+            addresses(coefficients),
+            *(v.data_ptr() for v in (to_g, to_m, to_c)),
+        )
+        return to_g, to_m, *to_c
+
+
+class _StandardisedMean(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor) -> Tensor:
+        mean, inverse = _moments(h)
+        average = h
+        if h.ndim > 2:
+            average = h.new_empty(h.shape[-2:])
+            _kernels().mean_of_samples(h.data_ptr(), len(h), *h.shape[-2:], average.data_ptr())
+        out = (average - mean) * inverse
+        ctx.save_for_backward(h, mean, inverse, out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        """Each of the K standardised samples receives a K-th of the gradient; the rest is that of batch norm."""
+        h, mean, inverse, out = ctx.saved_tensors
+        samples = len(h) if h.ndim > 2 else 1
+        rows = samples * len(out)
+        share = gradients[0] / samples
+        shift = gradients[0].sum(0) / rows
+        slope = inverse * (gradients[0] * out).sum(0) / rows
+        to_h = torch.empty_like(h)
+        _kernels().standardise_backward(
+            h.data_ptr(),
+            samples,
+            *out.shape,
+            *(v.data_ptr() for v in (mean, share, inverse, shift, slope, to_h)),
+        )
+        return to_h
+
+
+class _Bernoulli(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, products: Tensor, bias: Tensor, x: Tensor) -> Tensor:
+        ctx.save_for_backward(products, bias, x)
+        out = products.new_empty(products.shape[:-1])
+        samples = out.numel() // len(x)
+        addressed = (v.data_ptr() for v in (products, bias, x))
+        _kernels().bernoulli(*addressed, samples, *x.shape, out.data_ptr())
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        products, bias, x = ctx.saved_tensors
+        to_products, to_bias, gradient = torch.empty_like(products), torch.empty_like(bias), gradients[0].contiguous()
+        samples = gradient.numel() // len(x)
+        addressed = (v.data_ptr() for v in (gradient, products, bias, x))
+        _kernels().bernoulli_backward(*addressed, samples, *x.shape, to_products.data_ptr(), to_bias.data_ptr())
+        return to_products, to_bias, None
+
+
+class _ReadRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, M: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+        index, weights = index.contiguous(), weights.contiguous()
+        ctx.save_for_backward(M, index, weights)
+        if not serves(M, weights):
+            rows = F.embedding_bag(index.flatten(0, -2), M, per_sample_weights=weights.flatten(0, -2), mode="sum")
+            return rows.view(*index.shape[:-1], -1)
+        out = M.new_empty(*index.shape[:-1], M.shape[1])
+        addressed = (v.data_ptr() for v in (M, index, weights))
+        _kernels().read_rows(*addressed, *_rows_units(index), M.shape[1], out.data_ptr())
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, Tensor]:
+        M, index, weights = ctx.saved_tensors
+        gradient, (chosen, features) = gradients[0].contiguous(), (index.shape[-1], M.shape[1])
+        places, order = index.flatten().sort()
+        slots, counts = places.unique_consecutive(return_counts=True)
+        if serves(M, weights, gradient):
+            to_weights, to_slots = torch.empty_like(weights), M.new_empty(len(slots), features)
+            addressed = (v.data_ptr() for v in (gradient, M, index))
+            _kernels().read_rows_backward_weights(*addressed, *_rows_units(index), features, to_weights.data_ptr())
+            first = F.pad(counts.cumsum(0), (1, 0))
+            addressed = (v.data_ptr() for v in (gradient, weights, order, first))
+            _kernels().read_rows_backward_slots(*addressed, len(slots), chosen, features, to_slots.data_ptr())
+        else:
+            to_weights = (M[index] @ gradient.unsqueeze(-1)).squeeze(-1)
+            shares = (weights.unsqueeze(-1) * gradient.unsqueeze(-2)).flatten(0, -2)[order]
+            which = torch.arange(len(slots), device=M.device).repeat_interleave(counts)
+            to_slots = M.new_zeros(len(slots), features).index_add_(0, which, shares)
+        to_M = torch.sparse_coo_tensor(slots.unsqueeze(0), to_slots, M.shape, is_coalesced=True, check_invariants=False)
+        return to_M, None, to_weights

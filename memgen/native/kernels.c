@@ -1,0 +1,453 @@
+/* The element-wise passes of a training step, each once over its rows, for float32 on a CPU.
+
+   A matrix is (rows, units), row by row. Between two matrix products torch would walk over such a matrix many times, and
+   at K = 50 each walk leaves the cache; here a formula and its derivative are one walk each, in tiles that stay in it.
+   Sums over rows are kept per thread and added in the order of the threads, so that a result depends on the number of
+   threads alone. functions.py calls these and says what they compute; tests/test_native.py holds them to plain torch. */
+
+#include <omp.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+#define WIDTH 16
+#define TILE 32 /* rows; 32 x 500 floats stay in a core's own cache */
+#define FEW 8   /* rows; measured: a third faster than 32 in mlp_backward */
+#define EACH(i, n) for (long i = 0; i < (n); i++)
+typedef float V __attribute__((vector_size(4 * WIDTH)));
+typedef int32_t I __attribute__((vector_size(4 * WIDTH)));
+typedef V Unaligned __attribute__((aligned(4)));
+static const I LANES = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+/* k = how many of the WIDTH units exist; the others read as zero and are not written. */
+static inline V load(const float *p, long k) {
+    if (k >= WIDTH) return *(const Unaligned *)p;
+    V v = {0};
+    memcpy(&v, p, 4 * k);
+    return v;
+}
+static inline void store(float *p, V v, long k) {
+    if (k >= WIDTH) *(Unaligned *)p = v;
+    else memcpy(p, &v, 4 * k);
+}
+static inline V all(float x) { return x - (V){0}; }
+static inline V choose(I mask, V yes, V no) { return (V)((mask & (I)yes) | (~mask & (I)no)); }
+static inline V positive(V x) { return choose(x > 0, x, all(0)); }
+static inline float sum(V v) {
+    float s = 0;
+    EACH(i, WIDTH) s += v[i];
+    return s;
+}
+
+/* e^x = 2^n e^r with |r| <= log(2)/2 and a Taylor polynomial of degree 7: relative error below 2e-7. */
+static inline V exp_(V x) {
+    x = choose(x < -87.0f, all(-87.0f), choose(x > 88.0f, all(88.0f), x));
+    V n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; /* rounds to the nearest whole number */
+    V r = (x - n * 0.693359375f) + n * 2.12194440e-4f;   /* log(2) in two parts, so that r keeps its digits */
+    V p = all(1.0f / 5040);
+    p = p * r + 1.0f / 720;
+    p = p * r + 1.0f / 120;
+    p = p * r + 1.0f / 24;
+    p = p * r + 1.0f / 6;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    I power = (__builtin_convertvector(n, I) + 127) << 23;
+    return p * (V)power;
+}
+static inline V sigmoid(V x) { return 1.0f / (1.0f + exp_(-x)); }
+
+/* log(1 + e^x) = max(x, 0) + log(1 + u), u = e^-|x|; log(1 + u) = 2 artanh(s), s = u / (2 + u) <= 1/3. */
+static inline V softplus(V x) {
+    V u = exp_(choose(x > 0, -x, x));
+    V s = u / (2.0f + u), q = s * s;
+    V p = all(1.0f / 15);
+    p = p * q + 1.0f / 13;
+    p = p * q + 1.0f / 11;
+    p = p * q + 1.0f / 9;
+    p = p * q + 1.0f / 7;
+    p = p * q + 1.0f / 5;
+    p = p * q + 1.0f / 3;
+    p = p * q + 1.0f;
+    return positive(x) + 2.0f * s * p;
+}
+
+/* BODY for a thread's share of the rows: a few rows (from ... to) and WIDTH units (from j on) at a time, so that what
+   belongs to a unit stays in registers. The last units of a row are done together with some before them, which were done
+   already: `fresh` is 1 for those that count in a sum and 0 for the others. Fewer than WIDTH units: k of them. */
+#define BLOCKS(rows, units, t, threads, ...)                                                                          \
+    for (long from = (rows) * (t) / (threads), end = (rows) * ((t) + 1) / (threads), to; from < end; from = to) {     \
+        to = from + FEW < end ? from + FEW : end;                                                                     \
+        for (long done = 0; done < (units); done += WIDTH) {                                                          \
+            if ((units) >= WIDTH) {                                                                                   \
+                const long j = done + WIDTH <= (units) ? done : (units) - WIDTH, k = WIDTH;                           \
+                const V fresh = choose(LANES < (int32_t)(done - j), all(0), all(1));                                  \
+                __VA_ARGS__                                                                                           \
+            } else {                                                                                                  \
+                const long j = 0, k = (units);                                                                        \
+                const V fresh = all(1);                                                                               \
+                __VA_ARGS__                                                                                           \
+            }                                                                                                         \
+        }                                                                                                             \
+    }
+
+/* Small matrices are done by one thread: waking the others takes longer. */
+static int threads_for(long entries) { return entries < 16384 ? 1 : omp_get_max_threads(); }
+
+/* Add the parts of all threads, each `size` floats, into the first. */
+static void add_parts(float *parts, int threads, long size) {
+    for (int t = 1; t < threads; t++) EACH(j, size) parts[j] += parts[t * size + j];
+}
+
+/* Mean and biased variance of every unit over all rows. Tile by tile in two passes, then Chan's update. */
+void moments(const float *h, long rows, long units, float *mean, float *variance) {
+    int threads = threads_for(rows * units);
+    float *parts = calloc((size_t)threads * 4 * units, 4);
+    #pragma omp parallel num_threads(threads)
+    {
+        int t = omp_get_thread_num();
+        float *m = parts + t * 4 * units, *squares = m + units, *tile_mean = m + 2 * units, *tile_squares = m + 3 * units;
+        long first = rows * t / threads, last = rows * (t + 1) / threads;
+        for (long from = first; from < last; from += TILE) {
+            long to = from + TILE < last ? from + TILE : last;
+            float n = to - from, before = from - first;
+            memset(tile_mean, 0, 8 * units);
+            for (long i = from; i < to; i++) EACH(j, units) tile_mean[j] += h[i * units + j];
+            EACH(j, units) tile_mean[j] /= n;
+            for (long i = from; i < to; i++) EACH(j, units) {
+                float e = h[i * units + j] - tile_mean[j];
+                tile_squares[j] += e * e;
+            }
+            EACH(j, units) {
+                float shift = tile_mean[j] - m[j];
+                m[j] += shift * (n / (before + n));
+                squares[j] += tile_squares[j] + shift * shift * (before * n / (before + n));
+            }
+        }
+    }
+    memcpy(mean, parts, 4 * units);
+    memcpy(variance, parts + units, 4 * units);
+    for (int t = 1; t < threads; t++) {
+        const float *m = parts + t * 4 * units, *squares = m + units;
+        float before = rows * t / threads, n = rows * (t + 1) / threads - before;
+        EACH(j, units) {
+            float shift = m[j] - mean[j];
+            mean[j] += shift * (n / (before + n));
+            variance[j] += squares[j] + shift * shift * (before * n / (before + n));
+        }
+    }
+    EACH(j, units) variance[j] /= rows;
+    free(parts);
+}
+
+/* out = max(0, (h - mean) * scale + beta) */
+void normalise(const float *h, long rows, long units, const float *mean, const float *scale, const float *beta,
+               float *out) {
+    #pragma omp parallel for num_threads(threads_for(rows * units))
+    for (long i = 0; i < rows; i++) EACH(j, units) {
+        float y = (h[i * units + j] - mean[j]) * scale[j] + beta[j];
+        out[i * units + j] = y > 0 ? y : 0;
+    }
+}
+
+/* h = max(0, h + bias), in place */
+void add_bias_relu(float *h, long rows, long units, const float *bias) {
+    #pragma omp parallel for num_threads(threads_for(rows * units)) schedule(static)
+    for (long i = 0; i < rows; i++) EACH(j, units) {
+        float y = h[i * units + j] + bias[j];
+        h[i * units + j] = y > 0 ? y : 0;
+    }
+}
+
+/* The gradient of `normalise` through mean and variance too. With g the gradient where the output is positive:
+   d beta = sum g,  d gamma = sum g xhat,  d h = gamma / sigma * (g - mean g - xhat mean(g xhat)),  xhat = (h - mean) / sigma */
+void normalise_backward(const float *gradient, const float *h, long rows, long units, const float *mean,
+                        const float *inverse, const float *scale, const float *beta, float *to_h, float *to_gamma,
+                        float *to_beta) {
+    int threads = threads_for(rows * units);
+    float *parts = calloc((size_t)threads * 2 * units, 4);
+    #pragma omp parallel num_threads(threads)
+    {
+        int t = omp_get_thread_num();
+        float *own = parts + t * 2 * units;
+        BLOCKS(rows, units, t, threads,
+            V mu = load(mean + j, k), times = load(scale + j, k), plus = load(beta + j, k), s0 = {0}, s1 = {0};
+            for (long i = from; i < to; i++) {
+                V centred = load(h + i * units + j, k) - mu;
+                V g = choose(centred * times + plus > 0, load(gradient + i * units + j, k), all(0));
+                s0 += g, s1 += g * centred;
+            }
+            store(own + j, load(own + j, k) + s0 * fresh, k);
+            store(own + units + j, load(own + units + j, k) + s1 * fresh, k);)
+        #pragma omp barrier
+        #pragma omp single
+        {
+            add_parts(parts, threads, 2 * units);
+            EACH(j, units) {
+                to_beta[j] = parts[j];
+                to_gamma[j] = parts[units + j] * inverse[j];
+                parts[j] /= rows;
+                parts[units + j] *= inverse[j] * inverse[j] / rows;
+            }
+        }
+        BLOCKS(rows, units, t, threads,
+            V mu = load(mean + j, k), times = load(scale + j, k), plus = load(beta + j, k);
+            V shift = load(parts + j, k), slope = load(parts + units + j, k);
+            for (long i = from; i < to; i++) {
+                V centred = load(h + i * units + j, k) - mu;
+                V g = choose(centred * times + plus > 0, load(gradient + i * units + j, k), all(0));
+                store(to_h + i * units + j, times * (g - shift - centred * slope), k);
+            })
+    }
+    free(parts);
+}
+
+/* The mlp composition; c[0..8] are a1, a2, a3, a4, b1, c1, c2, c3, c4, one entry per unit each. */
+#define COEFFICIENTS(j, k)                                                                                            \
+    V a1 = load(c[0] + j, k), a2 = load(c[1] + j, k), a3 = load(c[2] + j, k), a4 = load(c[3] + j, k),                 \
+      b1 = load(c[4] + j, k), c1 = load(c[5] + j, k), c2 = load(c[6] + j, k), c3 = load(c[7] + j, k),                 \
+      c4 = load(c[8] + j, k)
+
+void mlp(const float *h_g, const float *h_m, long rows, long units, const float *const *c, float *out) {
+    int threads = threads_for(rows * units);
+    #pragma omp parallel num_threads(threads)
+    BLOCKS(rows, units, omp_get_thread_num(), threads,
+        COEFFICIENTS(j, k);
+        for (long i = from; i < to; i++) {
+            V g = load(h_g + i * units + j, k), m = load(h_m + i * units + j, k);
+            V s = sigmoid(c1 + c3 * g + (c2 + c4 * g) * m);
+            store(out + i * units + j, positive(a1 + a3 * g + (a2 + a4 * g) * m + b1 * s), k);
+        })
+}
+
+/* Gradients to h_g, h_m and, summed over rows, to the nine coefficients (in their order, `units` each). */
+void mlp_backward(const float *gradient, const float *h_g, const float *h_m, long rows, long units,
+                  const float *const *c, float *to_g, float *to_m, float *to_c) {
+    int threads = threads_for(rows * units);
+    float *parts = calloc((size_t)threads * 9 * units, 4);
+    #pragma omp parallel num_threads(threads)
+    {
+        int t = omp_get_thread_num();
+        float *own = parts + t * 9 * units;
+        BLOCKS(rows, units, t, threads,
+            COEFFICIENTS(j, k);
+            V s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0}, s4 = {0}, s5 = {0}, s6 = {0}, s7 = {0}, s8 = {0};
+            for (long i = from; i < to; i++) {
+                V g = load(h_g + i * units + j, k), m = load(h_m + i * units + j, k);
+                V s = sigmoid(c1 + c3 * g + (c2 + c4 * g) * m);
+                I open = a1 + a3 * g + (a2 + a4 * g) * m + b1 * s > 0;
+                V a = choose(open, load(gradient + i * units + j, k), all(0)); /* to a; and to c before its sigmoid: */
+                V u = a * b1 * s * (1.0f - s);
+                V ag = a * g, am = a * m, ug = u * g, um = u * m;
+                store(to_g + i * units + j, a * (a3 + a4 * m) + u * (c3 + c4 * m), k);
+                store(to_m + i * units + j, a * (a2 + a4 * g) + u * (c2 + c4 * g), k);
+                s0 += a, s1 += am, s2 += ag, s3 += ag * m, s4 += a * s, s5 += u, s6 += um, s7 += ug, s8 += ug * m;
+            }
+            V sums[9] = {s0, s1, s2, s3, s4, s5, s6, s7, s8};
+            EACH(n, 9) store(own + n * units + j, load(own + n * units + j, k) + sums[n] * fresh, k);)
+    }
+    add_parts(parts, threads, 9 * units);
+    memcpy(to_c, parts, 4 * 9 * units);
+    free(parts);
+}
+
+/* Mean over the samples: h (samples, rows, units) -> out (rows, units). */
+void mean_of_samples(const float *h, long samples, long rows, long units, float *out) {
+    long size = rows * units;
+    #pragma omp parallel for num_threads(threads_for(samples * size))
+    for (long j = 0; j < size; j += WIDTH) {
+        V s = {0};
+        EACH(i, samples) s += load(h + i * size + j, size - j);
+        store(out + j, s / (float)samples, size - j);
+    }
+}
+
+/* to_h[k, b] = scale * (to_mean[b] - shift - (h[k, b] - mean) * slope) */
+void standardise_backward(const float *h, long samples, long rows, long units, const float *mean, const float *to_mean,
+                          const float *scale, const float *shift, const float *slope, float *to_h) {
+    #pragma omp parallel for num_threads(threads_for(samples * rows * units))
+    for (long i = 0; i < samples * rows; i++) EACH(j, units)
+        to_h[i * units + j] = scale[j] * (to_mean[i % rows * units + j] - shift[j] - (h[i * units + j] - mean[j]) * slope[j]);
+}
+
+/* out[k, b] = sum_d x[b, d] l - log(1 + e^l) with l = products[k, b, d] + bias[d] */
+void bernoulli(const float *products, const float *bias, const float *x, long samples, long rows, long columns,
+               float *out) {
+    #pragma omp parallel for num_threads(threads_for(samples * rows * columns)) schedule(static)
+    for (long i = 0; i < samples * rows; i++) {
+        const float *product = products + i * columns, *target = x + i % rows * columns;
+        V s = {0};
+        long j = 0;
+        for (; j + WIDTH <= columns; j += WIDTH) {
+            V l = load(product + j, WIDTH) + load(bias + j, WIDTH);
+            s += load(target + j, WIDTH) * l - softplus(l);
+        }
+        float total = sum(s);
+        if (j < columns) {
+            V l = load(product + j, columns - j) + load(bias + j, columns - j);
+            V rest = load(target + j, columns - j) * l - softplus(l);
+            EACH(n, columns - j) total += rest[n];
+        }
+        out[i] = total;
+    }
+}
+
+/* to_products[k, b, d] = gradient[k, b] (x[b, d] - sigmoid(l)), and their sums over k and b to the bias */
+void bernoulli_backward(const float *gradient, const float *products, const float *bias, const float *x, long samples,
+                        long rows, long columns, float *to_products, float *to_bias) {
+    int threads = threads_for(samples * rows * columns);
+    float *parts = calloc((size_t)threads * columns, 4);
+    #pragma omp parallel num_threads(threads)
+    {
+        int t = omp_get_thread_num();
+        float *own = parts + t * columns;
+        for (long i = samples * rows * t / threads; i < samples * rows * (t + 1) / threads; i++)
+            for (long j = 0; j < columns; j += WIDTH) {
+                long k = columns - j, at = i * columns + j;
+                V l = load(products + at, k) + load(bias + j, k);
+                V to = gradient[i] * (load(x + i % rows * columns + j, k) - sigmoid(l));
+                store(to_products + at, to, k);
+                store(own + j, load(own + j, k) + to, k);
+            }
+    }
+    add_parts(parts, threads, columns);
+    memcpy(to_bias, parts, 4 * columns);
+    free(parts);
+}
+
+/* Sum of squares of all tensors, in double: there are millions of entries. */
+double squares(const float *const *tensors, const long *sizes, long count) {
+    int threads = omp_get_max_threads();
+    double *parts = calloc(threads, 8), total = 0;
+    #pragma omp parallel num_threads(threads)
+    {
+        int t = omp_get_thread_num();
+        double own = 0;
+        EACH(n, count) {
+            const float *g = tensors[n];
+            double part = 0;
+            #pragma omp simd reduction(+ : part)
+            for (long i = sizes[n] * t / threads; i < sizes[n] * (t + 1) / threads; i++) part += (double)g[i] * g[i];
+            own += part;
+        }
+        parts[t] = own;
+    }
+    EACH(t, threads) total += parts[t];
+    free(parts);
+    return total;
+}
+
+/* Adam. s: rate / (1 - beta1^t), beta1, beta2, epsilon, sqrt(1 - beta2^t), scale of the gradient, its greatest entry (0:
+   any), 1 - rate * weight decay, decay of the average. The average may be missing. */
+static void adam_range(float *restrict p, const float *restrict g, float *restrict m, float *restrict v,
+                       float *restrict average, long n, const float *s) {
+    const float rate = s[0], beta1 = s[1], beta2 = s[2], epsilon = s[3], root = s[4], scale = s[5];
+    const float most = s[6] > 0 ? s[6] : __builtin_inff(), keep = s[7], decay = s[8];
+    EACH(i, n) {
+        float e = g[i] * scale;
+        e = e > most ? most : e;
+        e = e < -most ? -most : e;
+        m[i] = beta1 * m[i] + (1 - beta1) * e;
+        v[i] = beta2 * v[i] + (1 - beta2) * e * e;
+        p[i] = p[i] * keep - rate * m[i] / (__builtin_sqrtf(v[i]) / root + epsilon);
+    }
+    if (average) EACH(i, n) average[i] = decay * average[i] + (1 - decay) * p[i];
+}
+
+/* table: for each of `count` tensors the addresses of its values, gradient, first and second moment, and average. The
+   blocks are numbered through, so that all threads work on all tensors in one go. */
+#define BLOCK 4096
+void adam(float *const *table, const long *sizes, long count, const float *s) {
+    #pragma omp parallel
+    {
+        long threads = omp_get_num_threads(), block = 0;
+        EACH(n, count) {
+            float *const *t = table + 5 * n;
+            for (long at = 0; at < sizes[n]; at += BLOCK, block++) {
+                if (block % threads != omp_get_thread_num()) continue;
+                long size = sizes[n] - at < BLOCK ? sizes[n] - at : BLOCK;
+                adam_range(t[0] + at, t[1] + at, t[2] + at, t[3] + at, t[4] ? t[4] + at : 0, size, s);
+            }
+        }
+    }
+}
+
+/* The same for some rows of a matrix. The average of row i first catches up with the steps in which the row stood still:
+   a = p + (a - p) * missed[i]. */
+void adam_rows(float *p, const float *g, float *m, float *v, float *a, const int64_t *index, const float *missed,
+               long rows, long width, const float *s) {
+    #pragma omp parallel for num_threads(threads_for(rows * width)) schedule(static)
+    for (long i = 0; i < rows; i++) {
+        long at = index[i] * width;
+        if (a) EACH(j, width) a[at + j] = p[at + j] + (a[at + j] - p[at + j]) * missed[i];
+        adam_range(p + at, g + i * width, m + at, v + at, a ? a + at : 0, width, s);
+    }
+}
+
+/* out[i] = sum_k weights[i, k] M[index[i, k]] */
+void read_rows(const float *M, const int64_t *index, const float *weights, long rows, long chosen, long width,
+               float *out) {
+    #pragma omp parallel for num_threads(threads_for(rows * chosen * width)) schedule(static)
+    for (long i = 0; i < rows; i++) {
+        memset(out + i * width, 0, 4 * width);
+        EACH(k, chosen) {
+            const float *slot = M + index[i * chosen + k] * width;
+            float weight = weights[i * chosen + k];
+            EACH(j, width) out[i * width + j] += weight * slot[j];
+        }
+    }
+}
+
+/* to_weights[i, k] = gradient[i] . M[index[i, k]] */
+void read_rows_backward_weights(const float *gradient, const float *M, const int64_t *index, long rows, long chosen,
+                                long width, float *to_weights) {
+    #pragma omp parallel for num_threads(threads_for(rows * chosen * width)) schedule(static)
+    for (long i = 0; i < rows; i++) EACH(k, chosen) {
+        const float *slot = M + index[i * chosen + k] * width, *g = gradient + i * width;
+        float dot = 0;
+        #pragma omp simd reduction(+ : dot)
+        for (long j = 0; j < width; j++) dot += g[j] * slot[j];
+        to_weights[i * chosen + k] = dot;
+    }
+}
+
+/* to_slots[u] = sum of weights[e] gradient[e / chosen] over the entries e = order[first[u]] ... order[first[u + 1] - 1] */
+void read_rows_backward_slots(const float *gradient, const float *weights, const int64_t *order, const int64_t *first,
+                              long slots, long chosen, long width, float *to_slots) {
+    #pragma omp parallel for num_threads(threads_for(slots * width)) schedule(static)
+    for (long u = 0; u < slots; u++) {
+        memset(to_slots + u * width, 0, 4 * width);
+        for (long e = first[u]; e < first[u + 1]; e++) {
+            const float *g = gradient + order[e] / chosen * width;
+            float weight = weights[order[e]];
+            EACH(j, width) to_slots[u * width + j] += weight * g[j];
+        }
+    }
+}
+
+/* Flush denormal numbers to zero, or not, on every thread of the pool; returns how many threads were set. */
+int flush_denormals(int on) {
+    int set = 0;
+#if defined(__x86_64__)
+    #pragma omp parallel reduction(+ : set)
+    {
+        unsigned both = 0x8040; /* flush to zero, denormals are zero */
+        _mm_setcsr(on ? _mm_getcsr() | both : _mm_getcsr() & ~both);
+        set += 1;
+    }
+#endif
+    return set;
+}
+
+/* How many threads of the pool flush denormal numbers. */
+int flushing(void) {
+    int found = 0;
+#if defined(__x86_64__)
+    #pragma omp parallel reduction(+ : found)
+    found += (_mm_getcsr() & 0x8040) == 0x8040;
+#endif
+    return found;
+}

@@ -1,0 +1,131 @@
+"""Compile kernels.c once for this machine, keep it in the cache, and load it; without a compiler there is plain torch.
+
+The compiler takes about two seconds, once. Set MEMGEN_NATIVE=0 to do without.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from memgen.cache import cache_folder
+
+FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fopenmp", "-fPIC")
+"""No -ffast-math: it would let the compiler assume that there is no NaN, and training looks for them."""
+COMPILER_TIMEOUT = 120.0
+
+pointer, number = ctypes.c_void_p, ctypes.c_long
+SIGNATURES: dict[str, tuple[type, ...]] = {
+    "moments": (pointer, number, number, pointer, pointer),
+    "normalise": (pointer, number, number, pointer, pointer, pointer, pointer),
+    "normalise_backward": (pointer, pointer, number, number, *[pointer] * 7),
+    "mlp": (pointer, pointer, number, number, pointer, pointer),
+    "mlp_backward": (pointer, pointer, pointer, number, number, *[pointer] * 4),
+    "mean_of_samples": (pointer, number, number, number, pointer),
+    "standardise_backward": (pointer, number, number, number, *[pointer] * 6),
+    "add_bias_relu": (pointer, number, number, pointer),
+    "bernoulli": (pointer, pointer, pointer, number, number, number, pointer),
+    "bernoulli_backward": (*[pointer] * 4, number, number, number, pointer, pointer),
+    "squares": (pointer, pointer, number),
+    "adam": (pointer, pointer, number, pointer),
+    "adam_rows": (*[pointer] * 7, number, number, pointer),
+    "read_rows": (pointer, pointer, pointer, number, number, number, pointer),
+    "read_rows_backward_weights": (pointer, pointer, pointer, number, number, number, pointer),
+    "read_rows_backward_slots": (*[pointer] * 4, number, number, number, pointer),
+    "flush_denormals": (ctypes.c_int,),
+    "flushing": (),
+}
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The kernels, or None where they cannot be had."""
+    if os.environ.get("MEMGEN_NATIVE") == "0" or platform.system() != "Linux":
+        return None
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    if compiler is None:
+        return None
+    # torch has loaded its OpenMP already; a library that asks for the same name shares it, and with it its threads.
+    try:
+        loaded = ctypes.CDLL(str(_compiled(compiler)))
+    except (OSError, subprocess.SubprocessError):
+        return None
+    for name, arguments in SIGNATURES.items():
+        function = getattr(loaded, name)
+        function.argtypes = arguments
+        function.restype = ctypes.c_double if name == "squares" else ctypes.c_int
+    return loaded
+
+
+def _compiled(compiler: str) -> Path:
+    """The file of the kernels in the cache, made if it is not there."""
+    source = (resources.files("memgen") / "native" / "kernels.c").read_bytes()
+    about = "\n".join([compiler, *FLAGS, _processor(), torch.__version__])
+    name = hashlib.sha256(source + about.encode()).hexdigest()[:16]
+    folder = cache_folder() / "native"
+    path = folder / f"kernels-{name}.so"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            written, made = Path(scratch) / "kernels.c", Path(scratch) / path.name
+            written.write_bytes(source)
+            command = [compiler, *FLAGS, "-shared", str(written), "-o", str(made)]
+            subprocess.run(command, check=True, capture_output=True, timeout=COMPILER_TIMEOUT)
+            made.replace(path)  # at once, so that two processes may do this side by side
+    return path
+
+
+def _processor() -> str:
+    """What -march=native stands for: a cache on a shared disk may serve several kinds of machine."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags"))}))
+
+
+def addresses(tensors: Sequence[Tensor | None]) -> ctypes.Array[ctypes.c_void_p]:
+    """For a kernel that takes many tensors; None becomes a null pointer."""
+    return (pointer * len(tensors))(*(None if tensor is None else tensor.data_ptr() for tensor in tensors))
+
+
+def serves(*tensors: Tensor) -> bool:
+    """Whether the kernels can take these: float32, on the CPU, row by row. torch.compile cannot look into them."""
+    return (
+        all(t.dtype is torch.float32 and t.device.type == "cpu" and t.is_contiguous() for t in tensors)
+        and not torch.compiler.is_compiling()
+        and library() is not None
+    )
+
+
+@contextmanager
+def flushed_denormals() -> Iterator[None]:
+    """Inside, numbers below 1e-38 count as zero, on all threads.
+
+    The normalised weights of most of K samples are of the order e^-100, so that the gradients which they scale are
+    denormal, and a processor multiplies those many times more slowly.
+    """
+    kernels = library()
+    if kernels is None:
+        torch.set_flush_denormal(True)
+    else:
+        kernels.flush_denormals(1)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
+        if kernels is not None:
+            kernels.flush_denormals(0)

@@ -1,0 +1,178 @@
+"""The C kernels against the plain formulas in float64: values and gradients; and what happens without a compiler."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from memgen.model import Batch
+from memgen.native import functions as native
+from memgen.native import library
+from memgen.native.library import flushed_denormals
+from memgen.objective import importance, local_reconstruction, loss, plain
+from memgen.recipe import Recipe, build
+
+kernels = library.library()
+needs_kernels = pytest.mark.skipif(kernels is None, reason="there is no C compiler here, so memgen runs plain torch")
+SHAPES = [(7, 5), (3, 4, 16), (2, 33, 37), (50, 10, 130)]
+"""Less than a vector of units, one, more; one sample, several; one thread, and enough rows for two."""
+
+
+def compare(
+    function: Callable[..., Tensor], arguments: list[Tensor], atol: float = 2e-5, rtol: float = 1e-5
+) -> tuple[Tensor, ...]:
+    """Values and all gradients in float32 (the kernels) and float64 (plain torch) agree."""
+    single = [a.detach().clone().requires_grad_(a.is_floating_point()) for a in arguments]
+    double = [a.detach().double().requires_grad_() if a.is_floating_point() else a.detach().clone() for a in arguments]
+    assert all(library.serves(a) for a in single if a.is_floating_point())
+    found, wanted = function(*single), function(*double)
+    torch.testing.assert_close(found.double(), wanted, atol=atol, rtol=rtol)
+    direction = torch.randn(found.shape, dtype=torch.float64)
+    (found * direction.float()).sum().backward()
+    (wanted * direction).sum().backward()
+    for a, b in zip(single, double, strict=True):
+        if a.grad is not None and b.grad is not None:
+            a_grad, b_grad = (g.to_dense() if g.is_sparse else g for g in (a.grad, b.grad))
+            size = float(b_grad.abs().max()) + 1e-30
+            torch.testing.assert_close(a_grad.double() / size, b_grad / size, atol=atol, rtol=0)
+    return tuple(a.grad for a in single if a.grad is not None)
+
+
+@needs_kernels
+@pytest.mark.parametrize("shape", SHAPES)
+def test_batch_norm_and_relu(shape: tuple[int, ...]) -> None:
+    h = 3 * torch.randn(shape) + 100 * torch.randn(shape[-1])  # means far from zero, where sums of squares lose digits
+    compare(native.batch_norm_relu, [h, torch.randn(shape[-1]), torch.randn(shape[-1])], atol=1e-4)
+
+
+@needs_kernels
+@pytest.mark.parametrize("shape", SHAPES)
+def test_mlp(shape: tuple[int, ...]) -> None:
+    def mlp(h_g: Tensor, h_m: Tensor, *coefficients: Tensor) -> Tensor:
+        return native.mlp(h_g, h_m, coefficients)
+
+    compare(mlp, [torch.randn(shape), 2 * torch.randn(shape), *torch.randn(9, shape[-1])])
+
+
+@needs_kernels
+@pytest.mark.parametrize("shape", SHAPES)
+def test_standardised_mean(shape: tuple[int, ...]) -> None:
+    compare(native.standardised_mean, [5 * torch.randn(shape) + 20], atol=1e-4)
+
+
+@needs_kernels
+@pytest.mark.parametrize("shape", SHAPES)
+def test_bernoulli(shape: tuple[int, ...]) -> None:
+    x = (torch.rand(shape[-2:]) < 0.3).float()
+    products = 10 * torch.randn(shape)
+    products.view(-1)[:4] = torch.tensor([-200.0, 200.0, 0.0, 88.5])  # where a careless exponential overflows
+
+    def likelihood(products: Tensor, bias: Tensor) -> Tensor:
+        return native.bernoulli_log_prob(products, bias, x.to(products))
+
+    compare(likelihood, [products, torch.randn(shape[-1])], atol=1e-4, rtol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [(6,), (3, 40)])
+def test_read_rows_equals_the_dense_product_with_a_sparse_gradient(rows: tuple[int, ...]) -> None:
+    """M read by index equals weights scattered over all slots times M; unread slots have no gradient at all."""
+    M = torch.randn(50, 17)
+    index = torch.stack([torch.randperm(12)[:4] for _ in range(torch.Size(rows).numel())]).view(*rows, 4)
+    weights = torch.rand(*rows, 4)
+
+    def by_index(M: Tensor, weights: Tensor) -> Tensor:
+        return native.read_rows(M, index, weights)
+
+    def dense(M: Tensor, weights: Tensor) -> Tensor:
+        return weights.new_zeros(*rows, 50).scatter_add(-1, index, weights) @ M
+
+    gradients = []
+    for function in (by_index, dense):
+        arguments = [M.clone().requires_grad_(), weights.clone().requires_grad_()]
+        out = function(*arguments)
+        out.sin().sum().backward()
+        gradients.append([out.detach(), *(a.grad for a in arguments)])
+    sparse = gradients[0][1]
+    assert sparse is not None
+    assert sparse.is_sparse
+    assert sparse._indices()[0].tolist() == index.unique().tolist()
+    gradients[0][1] = sparse.to_dense()
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
+    if kernels is not None:
+        compare(by_index, [M, weights])
+
+
+@needs_kernels
+@pytest.mark.parametrize("K", [1, 6])
+def test_a_whole_step_has_the_bound_and_gradients_of_plain_torch(K: int) -> None:
+    """In float64, and so without a kernel, the same model has the same loss and, to 1e-5 of each, the same gradients."""
+    recipe = Recipe.named("digits-mem-vae").override([f"objective.samples={K}"])
+    x = (torch.rand(20, 64) < 0.4).float()
+    results = []
+    for dtype in (torch.float32, torch.float64):
+        model = build(recipe).to(dtype).train()
+        with torch.no_grad():  # the mlp composition starts as the identity
+            for parameter in model.parameters():
+                shake = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel()))
+                parameter.add_(0.05 * shake.to(dtype))
+        noise = tuple(level.to(dtype) for level in model.noise(K, 20, torch.Generator().manual_seed(1)))
+        with flushed_denormals():
+            estimate = plain(model, Batch(x.to(dtype)), noise, importance)
+            regulariser = local_reconstruction(estimate.inference, recipe.objective.local_reconstruction)
+            loss(estimate.surrogate, regulariser).backward()
+        gradients = torch.cat([p.grad.double().flatten() for p in model.parameters() if p.grad is not None])
+        results.append((estimate.bound.double(), regulariser.detach().double(), gradients))
+    for a, b in zip(*results, strict=True):
+        assert float((a - b).norm() / b.norm()) < 1e-5
+
+
+@needs_kernels
+def test_denormal_numbers_are_flushed_on_every_thread_and_only_inside() -> None:
+    assert kernels is not None
+    tiny = torch.full((100_000,), 1e-30)
+    with flushed_denormals():
+        assert kernels.flushing() == torch.get_num_threads()
+        assert (tiny * 1e-10).count_nonzero() == 0
+    assert kernels.flushing() == 0
+    assert (tiny * 1e-10).count_nonzero() == len(tiny)
+
+
+@needs_kernels
+def test_flushing_changes_a_step_by_nothing_that_matters() -> None:
+    """Weights of e^-100 make denormal gradients; without them the gradient is the same to 1e-5."""
+    recipe = Recipe.named("digits-mem-vae").override(["objective.samples=8"])
+    model = build(recipe).train()
+    with torch.no_grad():
+        model.likelihood.logits.weight.mul_(30)  # type: ignore[attr-defined]
+    batch, noise = Batch((torch.rand(20, 64) < 0.4).float()), model.noise(8, 20, torch.Generator().manual_seed(1))
+    found = []
+    for flush in (True, False):
+        model.zero_grad()
+        if flush:
+            with flushed_denormals():
+                plain(model, batch, noise, importance).surrogate.sum().backward()
+        else:
+            plain(model, batch, noise, importance).surrogate.sum().backward()
+        found.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]).double())
+    assert float((found[0] - found[1]).norm() / found[1].norm()) < 1e-5
+
+
+def test_without_a_compiler_and_when_it_fails_there_is_plain_torch(tmp_path: Path) -> None:
+    """Also: nothing half-made is left in the cache."""
+    code = "from memgen.native.library import library; print(library() is None)"
+    broken = tmp_path / "cc"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    for settings in ({"MEMGEN_NATIVE": "0"}, {"CC": "no-such-compiler"}, {"CC": str(broken)}):
+        environment = os.environ | {"MEMGEN_CACHE": str(tmp_path / "cache")} | settings
+        answer = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+        assert answer.stdout.strip() == "True", answer.stderr
+    assert not any(tmp_path.glob("cache/native/*"))

@@ -1,0 +1,131 @@
+"""Adam: against torch's own, native against plain, rows against the whole."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from memgen.native import library
+from memgen.optimizer import Adam, Settings
+
+SETTINGS = Settings(rate=0.05, epsilon=1e-8, weight_decay=0.1, ema=0.7)
+
+
+class Table(nn.Module):
+    """A matrix of which a step reads some rows, and a vector."""
+
+    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        own = torch.Generator().manual_seed(0)
+        self.M = nn.Parameter(torch.randn(40, 6, generator=own).to(dtype))
+        self.b = nn.Parameter(torch.randn(6, generator=own).to(dtype))
+
+
+def gradient(t: int, rows: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.randn(len(rows), 6, generator=torch.Generator().manual_seed(100 + t)).to(dtype)
+
+
+def steps(model: Table, optimizer: Adam, sparse: bool, every_row: bool, settings: Settings = SETTINGS) -> list[float]:
+    norms = []
+    for t in range(8):
+        own = torch.Generator().manual_seed(t)
+        rows = torch.arange(40) if every_row else torch.randperm(40, generator=own)[:5].sort().values
+        values = gradient(t, rows, model.M.dtype)
+        model.b.grad = values.sum(0)
+        model.M.grad = torch.sparse_coo_tensor(rows.unsqueeze(0), values, model.M.shape, check_invariants=False)
+        if not sparse:
+            model.M.grad = model.M.grad.to_dense()
+        norms.append(float(optimizer.step(settings)))
+    return norms
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_it_is_torchs_adamw_with_clipping_and_its_average(dtype: torch.dtype) -> None:
+    """float32 takes the kernels where there are any, float64 never does."""
+    model, theirs, averaged = Table(dtype), Table(dtype), Table(dtype)
+    settings = SETTINGS._replace(clip_norm=3.0, clip_value=0.5)
+    optimizer = Adam(model, averaged)
+    reference = torch.optim.AdamW(theirs.parameters(), lr=0.05, weight_decay=0.1)
+    average: dict[str, Tensor] = {}
+    for t in range(8):
+        rows = torch.arange(40)
+        for one in (model, theirs):
+            one.M.grad, one.b.grad = gradient(t, rows, dtype), gradient(t, rows, dtype).sum(0)
+        norm = nn.utils.clip_grad_norm_(theirs.parameters(), 3.0)
+        nn.utils.clip_grad_value_(theirs.parameters(), 0.5)
+        reference.step()
+        torch.testing.assert_close(optimizer.step(settings).double(), norm.double())
+        for name, value in theirs.named_parameters():
+            average[name] = value.detach() * (0.3 if t else 1.0) + average.get(name, value).detach() * 0.7 * bool(t)
+    for name, value in model.named_parameters():
+        torch.testing.assert_close(value, theirs.get_parameter(name), atol=5e-6, rtol=1e-5)
+        torch.testing.assert_close(averaged.get_parameter(name).detach(), average[name], atol=5e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("every_row", [True, False])
+def test_kernels_and_formulas_agree(every_row: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for native in (True, False):
+        if not native:
+            monkeypatch.setattr("memgen.optimizer.serves", lambda *tensors: False)
+        model, averaged = Table(), Table()
+        optimizer = Adam(model, averaged, ["M"])
+        norms = steps(model, optimizer, True, every_row, SETTINGS._replace(clip_norm=2.0, clip_value=0.3))
+        optimizer.catch_up(SETTINGS.ema)
+        found.append([torch.tensor(norms), *model.parameters(), *averaged.parameters()])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, atol=5e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_when_all_rows_are_read_rows_equal_the_whole(plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if plain:
+        monkeypatch.setattr("memgen.optimizer.serves", lambda *tensors: False)
+    found = []
+    for sparse in (True, False):
+        model, averaged = Table(), Table()
+        optimizer = Adam(model, averaged, ["M"] if sparse else [])
+        norms = steps(model, optimizer, sparse, True)
+        found.append([torch.tensor(norms), *model.parameters(), *averaged.parameters()])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, atol=5e-6, rtol=1e-5)
+
+
+def test_rows_that_are_not_read_stay_and_their_average_is_that_of_every_step() -> None:
+    """The average catches up exactly, as if it had been taken in each of the steps in which the row stood still."""
+    model, averaged, start = Table(), Table(), Table()
+    optimizer = Adam(model, averaged, ["M"])
+    settings = SETTINGS._replace(weight_decay=0.0)
+    average = None
+    for t, rows in enumerate([[0, 1], [1, 2], [2], [2], [0], [3]]):
+        index = torch.tensor(rows)
+        model.M.grad = torch.sparse_coo_tensor(
+            index.unsqueeze(0), gradient(t, index, torch.float32), model.M.shape, check_invariants=False
+        )
+        optimizer.step(settings)
+        average = model.M.detach().clone() if average is None else 0.7 * average + 0.3 * model.M.detach()
+    optimizer.catch_up(0.7)
+    assert model.M[4:].equal(start.M[4:])
+    assert optimizer.slots[0].rows.tolist() == [0, 1, 2, 3]
+    assert optimizer.slots[0].first[4:].count_nonzero() == 0
+    assert average is not None
+    torch.testing.assert_close(averaged.M.detach()[:4], average[:4], atol=1e-6, rtol=1e-5)
+
+
+def test_a_row_that_stands_there_twice_counts_twice() -> None:
+    found = []
+    for rows in ([3, 3], [3]):
+        model = Table()
+        values = torch.ones(len(rows), 6) * (1.0 if len(rows) == 2 else 2.0)
+        model.M.grad = torch.sparse_coo_tensor(torch.tensor([rows]), values, model.M.shape, check_invariants=False)
+        found.append((Adam(model, None, ["M"]).step(SETTINGS), model.M.detach().clone()))
+    assert found[0][0] == found[1][0]
+    assert found[0][1].equal(found[1][1])
+
+
+def test_kernels_are_used_where_there_is_a_compiler() -> None:
+    """So that the comparisons above compare something."""
+    assert library.serves(torch.zeros(3)) == (library.library() is not None)
+    assert not library.serves(torch.zeros(3, dtype=torch.float64))
+    assert not library.serves(torch.zeros(3, 4).t())
