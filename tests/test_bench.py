@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from memgen.bench import child, growth, startup
+from memgen.bench import child, growth, limit, startup
 from memgen.bench.clock import Spread, alternate
 from memgen.bench.evaluation import evaluation_section
 from memgen.bench.growth import Point, bytes_needed, measure, points
@@ -30,6 +31,16 @@ TINY = Scale(
     repeats=2, warm=1, steps=1, samples=(1, 2), images=2, evaluation_samples=20, child_repeats=1, commands=1, slots=100
 )
 WITHOUT_PYTHAE = "pip install 'memgen[bench]'"
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Thousands of small products with more threads than free cores would take minutes."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    monkeypatch.setattr(limit, "TRIES", 1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture
@@ -149,12 +160,10 @@ def test_rows_are_repeated_for_a_batch_that_is_larger() -> None:
 def test_a_child_measures_one_point(
     samples: int | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(child, "WARM", 1)
     monkeypatch.setattr(child, "BLOCK_SECONDS", 0.0)
     small = ["model.hidden=[8, 8]", "model.latent=2"]
-    threads = torch.get_num_threads()
-    spec = {"recipe": "mnist-mem-vae", "set": small, "samples": samples, "repeats": 2, "threads": threads}
-    child.main(json.dumps(spec))
+    spec = {"recipe": "mnist-mem-vae", "set": small, "samples": samples, "warm": 1, "repeats": 2}
+    child.main(json.dumps({**spec, "threads": torch.get_num_threads()}))
     found = json.loads(capsys.readouterr().out)
     assert len(found["seconds"]) == 2
     assert min(found["seconds"]) > 0
@@ -166,7 +175,7 @@ def test_growth_skips_what_does_not_fit_and_reports_what_fails(monkeypatch: pyte
     monkeypatch.setattr(growth, "free_memory", lambda: 10**9)
     skipped = measure(large, TINY)
     assert skipped.seconds is None
-    assert "skipped: needs about 160" in skipped.note
+    assert "skipped: needs about 208" in skipped.note
     failed = measure(Point("samples of an evaluation", 0, samples=0), TINY)
     assert "failed with exit code 1" in failed.note
     assert "samples must be at least 1" in failed.note

@@ -1,6 +1,6 @@
 """One point of growth in a process of its own, so that its peak memory is its own:
 
-    python -m memgen.bench.child '{"recipe": "mnist-vae", "set": [], "samples": null, "repeats": 3, "threads": 1}'
+    python -m memgen.bench.child '{"recipe": "mnist-vae", "set": [], "samples": null, "warm": 5, "repeats": 3, ...}'
 
 With "samples" it scores images with so many samples, without it trains. It prints the seconds of every repetition, the
 peak memory, and the memory before there was a model.
@@ -22,7 +22,7 @@ from memgen.bench.steps import memgen_step
 from memgen.recipe import Recipe
 from memgen.seeds import binarise
 
-WARM, WARM_SECONDS = 30, 3.0
+WARM_SECONDS = 3.0
 BLOCK_SECONDS = 0.1
 """A block has so many steps that it lasts about as long."""
 SECONDS = 20.0
@@ -44,7 +44,7 @@ def main(text: str) -> None:
     before = peak_memory()
     run, units = action(spec)
     # Weights at their start are not what one trains with, but no point is worth minutes of waiting.
-    warm = repeated(run, WARM, WARM_SECONDS)
+    warm = repeated(run, spec["warm"], WARM_SECONDS)
     block = max(1, round(BLOCK_SECONDS / min(warm)))
     blocks = repeated(lambda: [run() for _ in range(block)], spec["repeats"], SECONDS)
     times = [taken / block / units for taken in blocks]

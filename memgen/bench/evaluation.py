@@ -28,7 +28,7 @@ PEER_BATCHES = (100, 500)
 """pythae takes one image at a time and so many samples: its default, and one that suits it better."""
 
 
-def memgen_scores(model: DGM, x: Float[Tensor, "N D"], samples: int) -> Action:
+def memgen_scores(model: DGM, x: Float[Tensor, "images D"], samples: int) -> Action:
     """log p(x) of all rows, as `memgen evaluate` has it."""
     return partial(log_likelihood, model, x, samples, batch_size=BATCH_SIZE)
 
@@ -43,7 +43,7 @@ def trained(rows: Float[Tensor, "N D"], recipe: Recipe, steps: int) -> DGM:
     return model
 
 
-def peer_scores(rows: Float[Tensor, "N D"], x: Float[Tensor, "N D"], scale: Scale) -> dict[str, Action]:
+def peer_scores(rows: Float[Tensor, "N D"], x: Float[Tensor, "images D"], scale: Scale) -> dict[str, Action]:
     """pythae's own estimate, without gradients, which it would keep if nobody forbade it."""
     own, step = peer(rows, 1, 100)
     for _ in range(scale.warm):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from memgen.bench.clock import spread
-from memgen.bench.limit import outline
+from memgen.bench.limit import outline, products
 from memgen.bench.machine import free_memory
 from memgen.bench.record import Record, Scale
 from memgen.model import count_parameters
@@ -22,6 +22,9 @@ SECTION = "growth"
 SLOTS: dict[str, tuple[int, ...]] = {"sigmoid": (100, 1000, 10_000)}
 """attention -> slots of one memory, in the layer next to the data. A sparse attention (model.attention) that reads a
 million slots is a line here."""
+
+KEPT = 12
+"""Measured, with the composition mlp: growth of the peak with K."""
 
 
 class Point(NamedTuple):
@@ -52,15 +55,12 @@ def points(scale: Scale) -> Iterator[Point]:
 
 
 def bytes_needed(recipe: Recipe) -> int:
-    """Roughly the memory of a training step: weights, gradients and two moments; and per row some eight numbers for
-    every unit, slot and column, which is what layers, likelihood and their gradients keep.
+    """Roughly the memory of a training step: weights, gradients and two moments; and KEPT numbers for every output of a
+    linear map, which is what layers, likelihood and their gradients keep.
     """
-    model = outline(recipe)
-    numbers = 4 * count_parameters(model)
-    # Every bias, M's slots apart, stands for the outputs of a layer.
-    width = sum(parameter.numel() for parameter in model.parameters() if parameter.ndim == 1)
-    numbers += 8 * width * recipe.objective.samples * recipe.training.batch_size
-    return 4 * numbers
+    forward = products(recipe, recipe.objective.samples, recipe.training.batch_size)
+    outputs = sum(product.rows * product.columns for product in forward if product.name.endswith(" forward"))
+    return 4 * (4 * count_parameters(outline(recipe)) + KEPT * outputs)
 
 
 def growth_section(scale: Scale, tell: Callable[[str], None]) -> list[Record]:
@@ -84,6 +84,7 @@ def measure(point: Point, scale: Scale) -> Record:
         "recipe": RECIPE,
         "set": point.overrides,
         "samples": point.samples,
+        "warm": scale.warm,
         "repeats": scale.child_repeats,
         "threads": torch.get_num_threads(),
     }

@@ -106,10 +106,10 @@ QUICK = Scale(
     evaluation_samples=200,
     child_repeats=3,
     slots=10**4,
-    widths=(250, 500),
-    growing_samples=(1, 5),
-    batches=(10, 100),
-    growing_evaluation=(100, 200),
+    widths=(250,),
+    growing_samples=(5,),
+    batches=(10,),
+    growing_evaluation=(200,),
     commands=1,
 )
 """For tests and for a first look: about a minute."""

@@ -14,7 +14,7 @@ def table(records: Sequence[Record]) -> str:
     >>> from memgen.bench.clock import Spread
     >>> print(table([Record("steps", "memgen", {"K": 5}, "step", Spread(0.02, 0.01, 0.03), limit=0.005)]))
     steps, time per step
-    name    K    median  lowest    highest   per second  limit    of the limit
+    name    K    median    lowest   highest  per second    limit  of the limit
     memgen  5  20.00 ms  10.00 ms  30.00 ms       50.00  5.00 ms           25%
     """
     lines = [_cells(record) for record in records]
