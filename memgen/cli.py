@@ -77,6 +77,7 @@ def parser() -> Parser:
     _add_recipes(commands)
     _add_data(commands)
     _add_demo(commands)
+    _add_bench(commands)
     return top
 
 
@@ -421,6 +422,26 @@ def _add_demo(commands: Any) -> None:
         "--out", type=Path, default=Path("demo"), metavar="FOLDER", help="for models and pictures (default demo)"
     )
     command.add_argument("--epochs", type=whole(1), help="instead of the recipes' own")
+
+
+def _add_bench(commands: Any) -> None:
+    command = _command(
+        commands,
+        "bench",
+        "benching.bench",
+        "Measure how fast memgen is on this machine.\n\n"
+        "steps       a training step beside a loop written by hand, beside pythae (pip install 'memgen[bench]')\n"
+        "            and beside the least time that its matrix products need\n"
+        "evaluation  log p(x) of an image with 5,000 samples, beside the same\n"
+        "limit       that least time itself, product by product\n"
+        "growth      time and memory against slots, width, K and batch\n"
+        "startup     the time before anything happens",
+        ["memgen bench --quick", "memgen bench --only steps,limit -o speed.json", "OMP_NUM_THREADS=1 memgen bench"],
+    )
+    command.add_argument("--only", metavar="SECTIONS", help="steps, evaluation, limit, growth, startup; with commas")
+    command.add_argument("--repeats", type=whole(1), metavar="N", help="how often everything is measured")
+    command.add_argument("--quick", action="store_true", help="smaller and less exact: about a minute")
+    command.add_argument("-o", dest="output", type=Path, metavar="FILE.json", help="write all numbers there")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

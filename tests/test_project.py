@@ -33,7 +33,7 @@ LAYERS = [
     {"run"},
     {"scoring"},
     {"report"},
-    {"session", "demo"},
+    {"session", "demo", "bench"},
     {"commands"},
     {"cli"},
     {"__main__"},
@@ -117,7 +117,7 @@ def run_memgen(arguments: list[str]) -> None:
 
     options = parse(arguments)
     foreign = getattr(options, "recipe", None) or getattr(options, "name", None) or ""
-    if options.command == "demo" or foreign.startswith(("mnist", "ocr", "frey")):
+    if options.command in ("demo", "bench") or foreign.startswith(("mnist", "ocr", "frey")):
         return
     assert main(arguments) == 0, arguments
 

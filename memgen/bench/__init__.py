@@ -1,0 +1,1 @@
+"""`memgen bench`: how fast memgen is on this machine, beside other programs and beside the least time possible."""

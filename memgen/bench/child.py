@@ -1,0 +1,55 @@
+"""One point of growth in a process of its own, so that its peak memory is its own:
+
+    python -m memgen.bench.child '{"recipe": "mnist-vae", "set": [], "samples": null, "warm": 5, "repeats": 3, ...}'
+
+With "samples" it scores images with so many samples, without it trains. It prints the seconds of every repetition, the
+peak memory, and the memory before there was a model.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import torch
+
+from memgen.bench.clock import Action, repeated
+from memgen.bench.evaluation import BATCH_SIZE, memgen_scores, trained
+from memgen.bench.machine import peak_memory
+from memgen.bench.rows import stand_in
+from memgen.bench.steps import memgen_step
+from memgen.recipe import Recipe
+from memgen.seeds import binarise
+
+WARM_SECONDS = 3.0
+BLOCK_SECONDS = 0.1
+"""A block has so many steps that it lasts about as long."""
+SECONDS = 20.0
+"""After which no new block begins."""
+
+
+def action(spec: dict[str, Any]) -> tuple[Action, int]:
+    """What is timed, and how many units (steps or images) a call of it is."""
+    recipe, rows = Recipe.named(spec["recipe"]).override(spec["set"]), stand_in()
+    if spec["samples"] is None:
+        return memgen_step(rows, recipe)[1], 1
+    x = binarise(rows[:BATCH_SIZE])
+    return memgen_scores(trained(rows, recipe, 1), x, spec["samples"]), len(x)
+
+
+def main(text: str) -> None:
+    spec = json.loads(text)
+    torch.set_num_threads(spec["threads"])
+    before = peak_memory()
+    run, units = action(spec)
+    # Weights at their start are not what one trains with, but no point is worth minutes of waiting.
+    warm = repeated(run, spec["warm"], WARM_SECONDS)
+    block = max(1, round(BLOCK_SECONDS / min(warm)))
+    blocks = repeated(lambda: [run() for _ in range(block)], spec["repeats"], SECONDS)
+    times = [taken / block / units for taken in blocks]
+    print(json.dumps({"seconds": times, "peak_bytes": peak_memory(), "before_bytes": before}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,102 @@
+"""log p(x) of images by importance sampling: memgen's evaluator beside pythae's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from memgen.bench.clock import Action, alternate, spread, times_faster
+from memgen.bench.limit import RECIPES, Fastest, Product, flops, forward_products
+from memgen.bench.peer import missing, peer
+from memgen.bench.record import Record, Scale
+from memgen.bench.steps import memgen_step
+from memgen.model import DGM
+from memgen.recipe import Recipe
+from memgen.seeds import BLOCK, binarise
+from memgen.tasks.density import log_likelihood
+from memgen.train import collect_statistics
+
+SECTION = "evaluation"
+BATCH_SIZE = 8
+"""Images at a time; with BLOCK samples of each they are what P gets at once."""
+PEER_BATCHES = (100, 500)
+"""pythae takes one image at a time and so many samples: its default, and one that suits it better."""
+
+
+def memgen_scores(model: DGM, x: Float[Tensor, "images D"], samples: int) -> Action:
+    """log p(x) of all rows, as `memgen evaluate` has it."""
+    return partial(log_likelihood, model, x, samples, batch_size=BATCH_SIZE)
+
+
+def trained(rows: Float[Tensor, "N D"], recipe: Recipe, steps: int) -> DGM:
+    """A model after a few steps, with the statistics of its weights."""
+    state, step = memgen_step(rows, recipe)
+    for _ in range(steps):
+        step()
+    model = state.model.eval()
+    collect_statistics(model, rows, stochastic=True)
+    return model
+
+
+def peer_scores(rows: Float[Tensor, "N D"], x: Float[Tensor, "images D"], scale: Scale) -> dict[str, Action]:
+    """pythae's own estimate, without gradients, which it would keep if nobody forbade it."""
+    own, step = peer(rows, 1, 100)
+    for _ in range(scale.warm):
+        step()
+    own.eval()
+
+    def scores(batch_size: int) -> None:
+        with torch.no_grad():
+            own.get_nll(x, n_samples=scale.evaluation_samples, batch_size=batch_size)
+
+    # It scores whole batches only, and one even where fewer samples are asked for.
+    sizes = [size for size in PEER_BATCHES if scale.evaluation_samples % size == 0] or [scale.evaluation_samples]
+    return {f"pythae, batch {size}": partial(scores, size) for size in sizes}
+
+
+def evaluation_section(
+    scale: Scale, fastest: Fastest, rows: Float[Tensor, "N D"], tell: Callable[[str], None]
+) -> list[Record]:
+    x = binarise(rows[: scale.images])
+    recipes = {name: Recipe.named(name) for name in RECIPES}
+    # The evaluator hands P so many rows at once; the last block of few samples is smaller.
+    shape = min(BLOCK, scale.evaluation_samples) * min(BATCH_SIZE, scale.images)
+    found = {f"memgen, {name}": forward_products(recipe, shape) for name, recipe in recipes.items()}
+    torch.manual_seed(0)
+    actions: dict[str, Action] = {
+        f"memgen, {name}": memgen_scores(trained(rows, recipe, scale.warm), x, scale.evaluation_samples)
+        for name, recipe in recipes.items()
+    }
+    if not (absent := missing()):
+        actions.update(peer_scores(rows, x, scale))
+    tell(f"log p(x) of {scale.images} images with {scale.evaluation_samples:,} samples")
+    between = partial(fastest.measure, [product for one in found.values() for product in one])
+    blocks = alternate(actions, scale.repeats, 1, between)
+    blocks = {name: [taken / scale.images for taken in values] for name, values in blocks.items()}
+    records = [_record(name, blocks, found.get(name, []), shape, fastest, scale) for name in actions]
+    return [*records, Record(SECTION, "pythae", {}, "image", note=absent)] if absent else records
+
+
+def _record(
+    name: str, blocks: dict[str, list[float]], found: list[Product], shape: int, fastest: Fastest, scale: Scale
+) -> Record:
+    own = name.startswith("memgen")
+    passes = scale.evaluation_samples / shape
+    settings: dict[str, Any] = {"samples": scale.evaluation_samples, "images": scale.images}
+    others = [other for other in blocks if own and other.startswith("pythae")]
+    return Record(
+        SECTION,
+        name,
+        settings,
+        "image",
+        spread(blocks[name]),
+        limit=passes * fastest.seconds(found) if found else None,
+        flops=passes * flops(found) if found else None,
+        faster_than={other: times_faster(blocks[name], blocks[other]) for other in others},
+        note="" if own else "model without memory",
+    )

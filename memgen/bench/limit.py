@@ -1,0 +1,183 @@
+"""The least time of a step: its matrix products alone, each as fast as torch has ever done it on this machine.
+
+Everything else in a step (activations, noise, likelihood, optimizer, Python) could vanish or overlap in a better
+program; the products could not. A product that goes faster in another layout of its operands counts at that speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from memgen.bench.clock import Spread, seconds
+from memgen.bench.record import Record, Scale
+from memgen.layers import MemoryLayer
+from memgen.memory import Attention, Memory
+from memgen.model import DGM, Conditional
+from memgen.recipe import Recipe, build
+
+RECIPES = ("mnist-mem-vae", "mnist-vae")
+TRIES = 3
+"""Timings of a product in each layout, every time that it is measured."""
+
+CALLS = 2 * 10**7
+"""Operations of a timing at least, so that the clock itself counts for nothing."""
+
+
+class Map(NamedTuple):
+    """A linear map of a net."""
+
+    name: str
+    inputs: int
+    outputs: int
+    reads_data: bool
+    """Its input is x, of which nobody needs a gradient."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """(rows, inner) times (inner, columns)."""
+
+    name: str
+    rows: int
+    inner: int
+    columns: int
+
+    @property
+    def flops(self) -> int:
+        """A multiplication and an addition each."""
+        return 2 * self.rows * self.inner * self.columns
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.rows, self.inner, self.columns
+
+
+def outline(recipe: Recipe) -> DGM:
+    """The recipe's model with shapes and without numbers: it costs no memory, however large it is."""
+    with torch.device("meta"):
+        return build(recipe)
+
+
+def maps(net: Conditional) -> Iterator[Map]:
+    """The linear maps of a net in the order in which they run, the read of a dense memory among them."""
+    layers = [module for module in net.modules() if isinstance(module, MemoryLayer)]
+    # A sparse attention gathers its few slots; only where all slots are read is M h_a a matrix product.
+    dense = {id(layer.memory) for layer in layers if isinstance(layer.attention, Attention)}
+    for name, module in net.named_modules():
+        first = name.startswith("layers.0.") or not len(net.layers)
+        if isinstance(module, nn.Linear):
+            yield Map(name, module.in_features, module.out_features, first)
+        elif isinstance(module, Memory) and id(module) in dense:
+            slots, features = module.M.shape
+            yield Map(name, slots, features, first)
+
+
+def products(recipe: Recipe, K: int, B: int) -> list[Product]:
+    """All matrix products of a training step with K samples of each of B rows.
+
+    Backward of h W: the gradient of W is h' g, that of h is g W'. The first layer of Q has no use for the second. With
+    the estimator "single" one of the K samples is enough for the way back.
+    """
+    model = outline(recipe)
+    single = recipe.objective.estimator == "single"
+    found: list[Product] = []
+    for letter, nets in (("q", model.q), ("p", model.p)):
+        for level, net in enumerate(nets):
+            data = letter == "q" and level == 0
+            rows = B if data else K * B
+            for entry in maps(cast(Conditional, net)):
+                name = f"{letter}.{level}.{entry.name}"
+                found += _three(entry._replace(name=name), rows, B if single else rows, data)
+    return found
+
+
+def _three(entry: Map, rows: int, back: int, data: bool) -> Iterator[Product]:
+    """Forward, gradient of the weights, gradient of the input where anybody needs it."""
+    yield Product(f"{entry.name} forward", rows, entry.inputs, entry.outputs)
+    yield Product(f"{entry.name} weight gradient", entry.inputs, back, entry.outputs)
+    if not (data and entry.reads_data):
+        yield Product(f"{entry.name} input gradient", back, entry.outputs, entry.inputs)
+
+
+def forward_products(recipe: Recipe, rows: int) -> list[Product]:
+    """The matrix products of P for so many samples at once: what an evaluation consists of."""
+    nets = enumerate(outline(recipe).p)
+    named = [(level, entry) for level, net in nets for entry in maps(cast(Conditional, net))]
+    return [Product(f"p.{level}.{entry.name} forward", rows, entry.inputs, entry.outputs) for level, entry in named]
+
+
+def flops(all_products: Iterable[Product]) -> float:
+    return float(sum(product.flops for product in all_products))
+
+
+class Fastest:
+    """The best seconds of every product so far. It is shared by all sections and measured in every round between the
+    rows that are compared with it, so that no row meets a quicker moment of the machine than the limit did.
+    """
+
+    def __init__(self) -> None:
+        self.best: dict[tuple[int, int, int], float] = {}
+        self.numbers: list[Tensor] = [torch.empty(0)] * 3
+
+    def measure(self, all_products: Iterable[Product]) -> None:
+        """One more round: each shape once, however many products have it."""
+        for shape, product in {product.shape: product for product in all_products}.items():
+            times = max(1, CALLS // product.flops)
+            for left, right, out in self._layouts(shape):
+                for _ in range(TRIES):
+                    taken = seconds(lambda a=left, b=right, c=out: torch.mm(a, b, out=c), times)  # type: ignore[misc]
+                    self.best[shape] = min(taken, self.best.get(shape, taken))
+
+    def seconds(self, all_products: Iterable[Product]) -> float:
+        """The least time of these products, one after the other."""
+        return sum(self.best[product.shape] for product in all_products)
+
+    def _layouts(self, shape: tuple[int, int, int]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Both operands as rows, or the one or the other as columns: the ways in which a step meets them."""
+        rows, inner, columns = shape
+        left, right, out = self._operands(rows * inner, inner * columns, rows * columns)
+        out = out.view(rows, columns)
+        yield left.view(rows, inner), right.view(inner, columns), out
+        yield left.view(rows, inner), right.view(columns, inner).t(), out
+        yield left.view(inner, rows).t(), right.view(inner, columns), out
+
+    def _operands(self, *sizes: int) -> list[Tensor]:
+        """Ordinary numbers; the memory is used again for every shape."""
+        for i, size in enumerate(sizes):
+            if len(self.numbers[i]) < size:
+                self.numbers[i] = torch.randn(size)
+        return [numbers[:size] for numbers, size in zip(self.numbers, sizes, strict=True)]
+
+
+def limit_section(scale: Scale, fastest: Fastest) -> list[Record]:
+    """Per recipe and K: the least seconds of a training step; then every shape of product by itself."""
+    batch = 100
+    steps = {
+        (name, K): products(Recipe.named(name).override([f"objective.samples={K}"]), K, batch)
+        for name in RECIPES
+        for K in scale.samples
+    }
+    for _ in range(scale.repeats):
+        fastest.measure(product for found in steps.values() for product in found)
+    records = []
+    for (name, K), found in steps.items():
+        settings = {"recipe": name, "K": K, "batch": batch}
+        records.append(_record("all products of a step", settings, fastest, found))
+    shapes = {product.shape: product for found in steps.values() for product in found}
+    for shape, product in sorted(shapes.items()):
+        name = f"{product.rows} x {product.inner} x {product.columns}"
+        records.append(_record(name, {}, fastest, [shapes[shape]]))
+    return records
+
+
+def _record(name: str, settings: dict[str, object], fastest: Fastest, found: list[Product]) -> Record:
+    taken = fastest.seconds(found)
+    note = "each as fast as it ever was" if len(found) > 1 else ""
+    return Record(
+        "limit", name, settings, "step or product", Spread(taken, taken, taken), flops=flops(found), note=note
+    )

@@ -1,0 +1,71 @@
+"""What the numbers were measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from memgen import __version__
+
+
+def describe() -> dict[str, Any]:
+    return {
+        "cpu": processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "memory_bytes": memory(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "memgen": __version__,
+    }
+
+
+def processor() -> str:
+    """The model's name as Linux gives it, else what Python knows."""
+    return _value(Path("/proc/cpuinfo"), "model name") or platform.processor() or platform.machine()
+
+
+def memory() -> int:
+    """Bytes in this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def free_memory() -> int:
+    """Bytes that a new process can have without swapping; where the system does not say, all there are."""
+    found = _value(Path("/proc/meminfo"), "MemAvailable")
+    return memory() if found is None else _kibibytes(found)
+
+
+def peak_memory() -> int:
+    """The most bytes that this process has held.
+
+    Linux hands getrusage's figure on from the parent of a process, so the kernel's own record comes first.
+    """
+    found = _value(Path("/proc/self/status"), "VmHWM")
+    if found is not None:
+        return _kibibytes(found)
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else 1024 * most
+
+
+def _kibibytes(text: str) -> int:
+    """
+    >>> _kibibytes("12 kB")
+    12288
+    """
+    return 1024 * int(text.split()[0])
+
+
+def _value(path: Path, key: str) -> str | None:
+    """The first `key: value` of a file under /proc; None on systems that have no such file."""
+    if not path.is_file():
+        return None
+    pairs = (line.partition(":") for line in path.read_text().splitlines())
+    return next((value.strip() for name, _, value in pairs if name.strip() == key), None)

@@ -1,0 +1,107 @@
+"""A training step: memgen beside the loop that one writes by hand and beside pythae."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from memgen.bench.clock import Action, alternate, spread, times_faster
+from memgen.bench.limit import RECIPES, Fastest, Product, flops, products
+from memgen.bench.loop import loop_step
+from memgen.bench.peer import missing, peer
+from memgen.bench.record import Record, Scale
+from memgen.bench.rows import batches
+from memgen.model import Batch
+from memgen.recipe import Recipe, build
+from memgen.train import State, begin, train_step
+
+BATCH = 100
+STEPS_PER_EPOCH = 600
+SECTION = "steps"
+
+
+def memgen_step(rows: Float[Tensor, "N D"], recipe: Recipe) -> tuple[State, Action]:
+    """A training step of memgen, each call with the next rows; and the state that it changes."""
+    state = begin(build(recipe), recipe)
+    state.model.train()
+    feed = batches(rows, recipe.training.batch_size)
+
+    def step() -> None:
+        grey = next(feed)
+        x = (torch.rand(grey.shape, generator=state.generator) < grey).to(grey)
+        train_step(state, Batch(x), recipe, STEPS_PER_EPOCH)
+        state.step += 1
+
+    return state, step
+
+
+def ways(recipe: Recipe) -> dict[str, Recipe]:
+    """The ways in which memgen itself can do the step. Another one (an estimator, a compiled step) is a line here."""
+    return {"memgen": recipe}
+
+
+def steps_section(
+    scale: Scale, fastest: Fastest, rows: Float[Tensor, "N D"], tell: Callable[[str], None]
+) -> list[Record]:
+    records = []
+    for name in RECIPES:
+        for K in scale.samples:
+            tell(f"training steps of {name}, K = {K}")
+            records += compare(name, K, scale, fastest, rows)
+    if absent := missing():
+        records.append(Record(SECTION, "pythae", {}, "step", note=absent))
+    return records
+
+
+def compare(name: str, K: int, scale: Scale, fastest: Fastest, rows: Float[Tensor, "N D"]) -> list[Record]:
+    """All candidates for one recipe and one K, and the limit, in alternating blocks."""
+    recipe = Recipe.named(name).override([f"objective.samples={K}", f"training.batch_size={BATCH}"])
+    own = {way: products(other, K, BATCH) for way, other in ways(recipe).items()}
+    found = {**own, "eager loop": products(recipe, K, BATCH)}
+    torch.manual_seed(0)
+    actions: dict[str, Action] = {way: memgen_step(rows, other)[1] for way, other in ways(recipe).items()}
+    memory = any(map(any, recipe.model.slots))
+    actions["eager loop"] = loop_step(rows, K, BATCH, memory)
+    if not missing():
+        actions["pythae"] = peer(rows, K, BATCH).step
+        if not memory:
+            found["pythae"] = products(recipe, K, BATCH)
+    for action in actions.values():
+        for _ in range(scale.warm):
+            action()
+    different = {product.shape: product for one in found.values() for product in one}
+    between = partial(fastest.measure, different.values())
+    blocks = alternate(actions, scale.repeats, scale.block(K), between)
+    settings = {"recipe": name, "K": K, "batch": BATCH}
+    notes = {"pythae": "without memory, which it does not have"} if memory else {}
+    return [
+        _record(way, settings, blocks, found.get(way, []), fastest, list(own), notes.get(way, "")) for way in actions
+    ]
+
+
+def _record(
+    way: str,
+    settings: dict[str, object],
+    blocks: dict[str, list[float]],
+    found: list[Product],
+    fastest: Fastest,
+    own: list[str],
+    note: str,
+) -> Record:
+    """A row, with how much faster it is than the others if it is one of memgen's own."""
+    others = [other for other in blocks if way in own and other not in own]
+    return Record(
+        SECTION,
+        way,
+        settings,
+        "step",
+        spread(blocks[way]),
+        limit=fastest.seconds(found) if found else None,
+        flops=flops(found) if found else None,
+        faster_than={other: times_faster(blocks[way], blocks[other]) for other in others},
+        note=note,
+    )

@@ -1,0 +1,88 @@
+"""`memgen bench`"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from memgen.bench.evaluation import evaluation_section
+from memgen.bench.growth import growth_section
+from memgen.bench.limit import Fastest, limit_section
+from memgen.bench.machine import describe
+from memgen.bench.record import QUICK, Record, Scale
+from memgen.bench.rows import rows
+from memgen.bench.startup import startup_section
+from memgen.bench.steps import steps_section
+from memgen.bench.table import table
+from memgen.commands.common import check_output, say
+from memgen.errors import MemgenError, unknown
+from memgen.storage import write_atomically
+
+SECTIONS = ("steps", "evaluation", "limit", "growth", "startup")
+"""In the order in which they run: the limit comes after those that have measured it between their rows."""
+
+
+def bench(options: argparse.Namespace) -> dict[str, Any]:
+    chosen = sections(options.only)
+    check_output(options.output, ".json")
+    about = describe()
+    say(options, f"{about['cpu']}, {about['cores']} cores, {about['threads']} threads")
+    say(options, f"Python {about['python']}, torch {about['torch']}, memgen {about['memgen']}")
+    given, what = rows()
+    say(options, f"rows: {what}")
+    run = _sections(_scale(options), given)
+    records: list[Record] = []
+    for name in chosen:
+        found = run[name]()
+        say(options, f"\n{table(found)}")
+        records += found
+    result = {"machine": about, "rows": what, "records": [record.to_dict() for record in records]}
+    if options.output is not None:
+        write_atomically(options.output, json.dumps(result, indent=1, allow_nan=False).encode() + b"\n")
+    return result
+
+
+def sections(text: str | None) -> list[str]:
+    """The sections that a list with commas names, in their own order; all where nothing is said.
+
+    >>> sections("startup,limit")
+    ['limit', 'startup']
+    """
+    if text is None:
+        return list(SECTIONS)
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise MemgenError(f"--only names no section. Choices: {', '.join(SECTIONS)}")
+    for name in names:
+        if name not in SECTIONS:
+            raise unknown("section", name, SECTIONS)
+    return [name for name in SECTIONS if name in names]
+
+
+def _scale(options: argparse.Namespace) -> Scale:
+    scale = QUICK if options.quick else Scale()
+    n = options.repeats
+    return scale if n is None else replace(scale, repeats=n, child_repeats=n, commands=n)
+
+
+def _sections(scale: Scale, given: Tensor) -> dict[str, Callable[[], list[Record]]]:
+    """name -> what measures it."""
+    fastest = Fastest()
+    return {
+        "steps": lambda: steps_section(scale, fastest, given, _tell),
+        "evaluation": lambda: evaluation_section(scale, fastest, given, _tell),
+        "limit": lambda: limit_section(scale, fastest),
+        "growth": lambda: growth_section(scale, _tell),
+        "startup": lambda: startup_section(scale, _tell),
+    }
+
+
+def _tell(text: str) -> None:
+    """What is going on, for those who wait."""
+    print(text, file=sys.stderr, flush=True)
