@@ -210,6 +210,12 @@ class Adam:
                 slot.last[rows] = self.t
 
 
+def slots_used(optimizer: Adam) -> float | None:
+    """The fraction of all rows of row-sparse parameters that were ever touched; None where there are no such rows."""
+    touched = [(len(slot.rows), len(slot.value)) for slot in optimizer.slots if slot.last is not None]
+    return sum(used for used, _ in touched) / sum(rows for _, rows in touched) if touched else None
+
+
 def _each_row_once(gradient: Tensor) -> Tensor:
     """coalesce(), which sorts all the rows, only if a row may stand there twice; one read gives each once."""
     rows = gradient._indices()[0]

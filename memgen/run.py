@@ -190,8 +190,8 @@ class Run:
             tensors, about = load_tensors(self.folder / CHECKPOINT)
             if about.get("format") != FORMAT:
                 raise MemgenError(
-                    f"{self.folder / CHECKPOINT} was written by memgen {about.get('memgen')}, from whose checkpoints this "
-                    "version cannot go on; finish the run with that version, or use its weights as they are"
+                    f"{self.folder / CHECKPOINT} was written by memgen {about.get('memgen')}, from whose checkpoints "
+                    "this version cannot go on; finish the run with that version, or use its weights as they are"
                 )
             return Checkpoint(tensors, json.loads(about["counts"]), json.loads(about["execution"]))
         if (self.folder / WEIGHTS).exists() or self.metrics():

@@ -22,7 +22,7 @@ from memgen.memory import sparse_parameters
 from memgen.model import DGM, Batch
 from memgen.native.library import flushed_denormals
 from memgen.objective import BOUNDS, CHOOSING, ESTIMATORS, local_reconstruction, loss
-from memgen.optimizer import Adam, Settings
+from memgen.optimizer import Adam, Settings, slots_used
 from memgen.recipe import Recipe, Training
 from memgen.seeds import Purpose, generator
 from memgen.tasks.density import Likelihood, log_likelihood
@@ -52,6 +52,8 @@ class Epoch(NamedTuple):
     """At intervals: the bound with evaluate_samples samples on training rows, binarised once, exact statistics ..."""
     valid_bound: float | None = None
     """... and the same on validation rows, where there are any that are held out: over-fitting shows in the gap."""
+    slots_used: float | None = None
+    """Then too, of memories that are read by index: the fraction of slots that any row has read so far."""
 
 
 @dataclass
@@ -340,7 +342,8 @@ def finish_epoch(state: State, data: Dataset, rows: Float[Tensor, "N D"], recipe
         train_bound = _score(state.result, data, "train", settings).mean
         if recipe.data.train_on == "train" and data.valid is not None:
             valid_bound = _score(state.result, data, "valid", settings).mean
-    return Epoch(state.epoch, loss_mean, bound_mean, rate, state.seconds, train_bound, valid_bound)
+    used = slots_used(state.optimizer) if due else None
+    return Epoch(state.epoch, loss_mean, bound_mean, rate, state.seconds, train_bound, valid_bound, used)
 
 
 def _score(model: DGM, data: Dataset, split: str, settings: Training) -> Likelihood:

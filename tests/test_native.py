@@ -113,7 +113,7 @@ def test_read_rows_equals_the_dense_product_with_a_sparse_gradient(rows: tuple[i
 @needs_kernels
 @pytest.mark.parametrize("K", [1, 6])
 def test_a_whole_step_has_the_bound_and_gradients_of_plain_torch(K: int) -> None:
-    """In float64, and so without a kernel, the same model has the same loss and, to 1e-5 of each, the same gradients."""
+    """In float64, and so without a kernel, the same model has the same bound and gradients, to 1e-5 of each."""
     recipe = Recipe.named("digits-mem-vae").override([f"objective.samples={K}"])
     x = (torch.rand(20, 64) < 0.4).float()
     results = []

@@ -21,8 +21,9 @@ from memgen.recipe import recipe_names
 ROOT = Path(__file__).parents[1]
 
 LAYERS = [
-    {"errors"},
-    {"seeds", "layers", "storage", "progress"},
+    {"errors", "cache"},
+    {"native"},
+    {"seeds", "layers", "storage", "progress", "optimizer"},
     {"memory", "likelihoods", "data"},
     {"model"},
     {"objective"},

@@ -19,9 +19,10 @@ from memgen.recipe import Recipe
 
 RECIPE = "mnist-mem-vae"
 SECTION = "growth"
-SLOTS: dict[str, tuple[int, ...]] = {"sigmoid": (100, 1000, 10_000)}
-"""attention -> slots of one memory, in the layer next to the data. A sparse attention (model.attention) that reads a
-million slots is a line here."""
+SLOTS: dict[str, tuple[int, ...]] = {"sigmoid": (100, 1000, 10_000), "product": (2**10, 2**14, 2**16, 2**20)}
+"""attention -> slots of one memory, in the layer next to the data."""
+LARGE_K = 50
+"""At which the fewest and the most slots are measured too."""
 
 KEPT = 12
 """Measured, with the composition mlp: growth of the peak with K."""
@@ -44,6 +45,10 @@ def points(scale: Scale) -> Iterator[Point]:
             if n <= scale.slots:
                 changes = (f"model.slots=[{n}, 0]", f"model.attention={attention}")
                 yield Point("slots", n, changes, note=f"{attention} attention")
+    for attention, n in (("sigmoid", 100), ("product", 2**20)):
+        if n <= scale.slots and max(scale.samples) >= LARGE_K:
+            settings = (f"model.slots=[{n}, 0]", f"model.attention={attention}", f"objective.samples={LARGE_K}")
+            yield Point(f"slots at K = {LARGE_K}", n, settings, note=f"{attention} attention")
     for width in scale.widths:
         yield Point("width", width, (f"model.hidden=[{width}, {width}]",))
     for K in scale.growing_samples:

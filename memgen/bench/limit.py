@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from memgen.bench.clock import Spread, seconds
 from memgen.bench.record import Record, Scale
 from memgen.layers import MemoryLayer
-from memgen.memory import Attention, Memory
+from memgen.memory import Memory
 from memgen.model import DGM, Conditional
 from memgen.recipe import Recipe, build
 
@@ -67,7 +67,7 @@ def maps(net: Conditional) -> Iterator[Map]:
     """The linear maps of a net in the order in which they run, the read of a dense memory among them."""
     layers = [module for module in net.modules() if isinstance(module, MemoryLayer)]
     # A sparse attention gathers its few slots; only where all slots are read is M h_a a matrix product.
-    dense = {id(layer.memory) for layer in layers if isinstance(layer.attention, Attention)}
+    dense = {id(layer.memory) for layer in layers if not cast(Memory, layer.memory).sparse}
     for name, module in net.named_modules():
         first = name.startswith("layers.0.") or not len(net.layers)
         if isinstance(module, nn.Linear):

@@ -174,9 +174,9 @@ D = TypeVar("D")
 
 
 def select_fields(chosen: Bool[Tensor, " B"], new: D, old: D) -> D:
-    """The same for every field of a distribution."""
-    names = [field.name for field in fields(cast(Any, new))]
-    return type(new)(*(select(chosen, getattr(new, name), getattr(old, name)) for name in names))
+    """The same for every field of a distribution; what both share, such as the bias of a head, stays as it is."""
+    pairs = [(getattr(new, field.name), getattr(old, field.name)) for field in fields(cast(Any, new))]
+    return type(new)(*(a if a is b else select(chosen, a, b) for a, b in pairs))
 
 
 @dataclass(frozen=True)
