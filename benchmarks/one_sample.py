@@ -4,9 +4,9 @@
 
 MNIST, recipe mnist-mem-iwae-50, trained on its training rows; the validation rows are scored.
 
-1. Gradients of the bound on one batch of 100 images, over many draws of z, at a model that has trained for a minute with
-   the full backward. Bias: |mean gradient - mean of plain| / |mean of plain|, with the part that the draws themselves
-   explain taken away. Variance: trace of the covariance, as a multiple of plain's.
+1. Gradients of the bound on one batch of 100 images, over many draws of z, at a model that has trained for a minute
+   with the full backward. Bias: |mean gradient - mean of plain| / |mean of plain|, with the part that the draws
+   themselves explain taken away. Variance: trace of the covariance, as a multiple of plain's.
 2. Every estimator trains from the same start for the same wall-clock seconds; then log p of the first validation images
    with 1,000 samples, and the difference to plain, image by image.
 """

@@ -21,9 +21,7 @@ from torch import Tensor, nn
 
 from memgen.errors import MemgenError
 from memgen.layers import linear
-from memgen.native.functions import bernoulli_log_prob
-
-LOG_2PI = math.log(2 * math.pi)
+from memgen.native.functions import LOG_2PI, bernoulli_log_prob, reparameterise
 
 
 @runtime_checkable
@@ -123,10 +121,9 @@ class GaussianColumns:
 
     def reparameterise(
         self, noise: Float[Tensor, "*noise columns"]
-    ) -> tuple[Float[Tensor, "*noise columns"], Float[Tensor, "*noise columns"]]:
-        """z = m + s*eps with log q(z) = -(log 2 pi + log s^2 + eps^2) / 2, which needs no division by s."""
-        z = torch.addcmul(self.mean, torch.exp(0.5 * self.log_variance), noise)
-        return z, -0.5 * (LOG_2PI + self.log_variance + noise**2)
+    ) -> tuple[Float[Tensor, "*noise columns"], Float[Tensor, "*noise"]]:
+        """z = m + s*eps, and log q(z) of it, summed over the columns."""
+        return reparameterise(self.mean, self.log_variance, noise)
 
     def detach(self) -> GaussianColumns:
         return GaussianColumns(self.mean.detach(), self.log_variance.detach())

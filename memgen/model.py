@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from memgen.layers import Activation
-from memgen.likelihoods import LOG_2PI, Distribution, GaussianColumns, Head, total_log_prob
+from memgen.likelihoods import Distribution, GaussianColumns, Head, total_log_prob
+from memgen.native.functions import LOG_2PI
 
 Levels = tuple[Float[Tensor, "K B _"], ...]
 """z or its noise: one tensor per stochastic level, from the data upwards, each of its own width."""
@@ -160,7 +161,7 @@ class DGM(nn.Module):
         for net, eps in zip([*self.q[1:], None], noise, strict=True):
             z_l, log_q_l = q.reparameterise(eps)
             z.append(z_l)
-            log_q.append(log_q_l.sum(-1))
+            log_q.append(log_q_l)
             up.append(features)
             if net is not None:
                 q, features = net(z_l)
@@ -211,7 +212,7 @@ class DGM(nn.Module):
 
 def log_prior(z: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows"]:
     """log N(z; 0, I)"""
-    return -0.5 * (z**2 + LOG_2PI).sum(-1)
+    return -0.5 * (z.square().sum(-1) + z.shape[-1] * LOG_2PI)
 
 
 def _as_constant(net: nn.Module, h: Float[Tensor, "*rows inputs"]) -> tuple[GaussianColumns, tuple[Activation, ...]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from memgen.data.dataset import Dataset
@@ -169,6 +169,7 @@ def fit(
     """
     data = as_read_by(model, data if isinstance(data, Dataset) else Dataset("rows", data))
     rows = training_rows(model, data, recipe)
+    levels = byte_levels(rows) if data.stochastic else None
     sizes = batch_sizes(len(rows), recipe.training)
     state = begin(model, recipe) if state is None else state
     warn_of_bias(recipe)
@@ -182,9 +183,7 @@ def fit(
             state.log = torch.zeros(len(sizes), 3, device=rows.device)
         with flushed_denormals():  # 10% of a step at K = 50, and two thirds of one whose weights have just started
             for chosen in state.order[: sum(sizes)].split(sizes)[state.step :]:
-                x = rows[chosen]
-                if data.stochastic:
-                    x = (torch.rand(x.shape, generator=state.generator, device=x.device) < x).to(x)
+                x = drawn(rows, levels, chosen, state.generator) if data.stochastic else rows[chosen]
                 state.log[state.step] = train_step(state, Batch(x), recipe, len(sizes))
                 state.step += 1
                 state.seconds = time.perf_counter() - clock
@@ -198,6 +197,29 @@ def fit(
     if state.averaged is not None:
         model.load_state_dict(state.averaged.state_dict())
     model.eval()
+
+
+def byte_levels(rows: Float[Tensor, "N D"]) -> UInt8[Tensor, "N D"] | None:
+    """v of values v/256 with v = 0 ... 255, as MNIST's are; None if any value is another."""
+    levels = (256 * rows).to(torch.uint8)
+    return levels if bool((levels.to(rows) == 256 * rows).all()) else None
+
+
+def drawn(
+    rows: Float[Tensor, "N D"],
+    levels: UInt8[Tensor, "N D"] | None,
+    chosen: Int[Tensor, " B"],
+    own: torch.Generator,
+) -> Float[Tensor, "B D"]:
+    """Every value as 0 or 1 with the probability that it names. Where a byte says it, a random byte below v has exactly
+    the probability v/256, and eight of them come from one draw: 3% of a step at K = 1.
+    """
+    if levels is None:
+        x = rows[chosen]
+        return (torch.rand(x.shape, generator=own, device=x.device) < x).to(x)
+    v = levels[chosen]
+    words = torch.empty(-(-v.numel() // 8), dtype=torch.int64, device=v.device).random_(-(2**63), None, generator=own)
+    return (words.view(torch.uint8)[: v.numel()].view_as(v) < v).to(rows)
 
 
 def warn_of_bias(recipe: Recipe) -> None:

@@ -68,6 +68,18 @@ def test_standardised_mean(shape: tuple[int, ...]) -> None:
 
 
 @needs_kernels
+@pytest.mark.parametrize("shape", [(1, 7, 5), *SHAPES[1:]])
+def test_reparameterise(shape: tuple[int, ...]) -> None:
+    noise = torch.randn(shape)
+
+    def both(mean: Tensor, log_variance: Tensor) -> Tensor:
+        z, log_q = native.reparameterise(mean, log_variance, noise.to(mean))
+        return torch.cat([z.flatten(), log_q.flatten()])
+
+    compare(both, [torch.randn(shape[1:]), 2 * torch.randn(shape[1:])])
+
+
+@needs_kernels
 @pytest.mark.parametrize("shape", SHAPES)
 def test_bernoulli(shape: tuple[int, ...]) -> None:
     x = (torch.rand(shape[-2:]) < 0.3).float()

@@ -16,7 +16,19 @@ from memgen.model import DGM, Batch
 from memgen.objective import importance, loss, plain
 from memgen.recipe import Recipe, build
 from memgen.tasks.density import log_likelihood
-from memgen.train import Epoch, NonFiniteError, State, adam_epsilon, batch_sizes, begin, fit, learning_rate, train_step
+from memgen.train import (
+    Epoch,
+    NonFiniteError,
+    State,
+    adam_epsilon,
+    batch_sizes,
+    begin,
+    byte_levels,
+    drawn,
+    fit,
+    learning_rate,
+    train_step,
+)
 
 SMALL = ["model.hidden=[12]", "model.latent=3", "model.slots=[4]", "training.epochs=3", "training.batch_size=16"]
 
@@ -315,3 +327,29 @@ def test_fit_is_an_iterator_that_can_be_left() -> None:
     stream: Iterator[Epoch] = fit(model, coins(), recipe)
     assert next(stream).epoch == 1
     assert next(stream).epoch == 2
+
+
+def test_bytes_draw_with_exactly_the_probability_that_they_name() -> None:
+    """Of all 256 bytes, v are below v; the mean over many draws is v/256 within its error, never v/255."""
+    v = torch.arange(256).repeat(2000, 1)
+    rows = v.float() / 256
+    levels = byte_levels(rows)
+    assert levels is not None
+    assert levels.equal(v.to(torch.uint8))
+    x = drawn(rows, levels, torch.arange(len(rows)), torch.Generator().manual_seed(0))
+    error = (rows[0] * (1 - rows[0]) / len(rows)).sqrt()
+    assert ((x.mean(0) - rows[0]).abs() <= 4.5 * error).all()
+    assert x[:, 0].sum() == 0  # v = 0 is never drawn
+    assert abs(float((x - rows).mean())) < 4 * float(error.mean()) / 16  # while v/255 would be off by 0.002
+    other = drawn(rows, levels, torch.arange(len(rows)), torch.Generator().manual_seed(1))
+    assert 0.5 < float((x == other).float().mean()) < 0.8
+
+
+def test_other_levels_are_drawn_from_floats() -> None:
+    for rows in (torch.tensor([[0.0, 1.0]]), torch.tensor([[0.3, 0.5]]), torch.tensor([[1 / 255, 0.0]])):
+        assert byte_levels(rows) is None
+    rows = torch.tensor([[0.0, 1.0, 0.3]]).repeat(4000, 1)
+    x = drawn(rows, None, torch.arange(4000), torch.Generator().manual_seed(0))
+    assert x[:, 0].sum() == 0
+    assert x[:, 1].sum() == 4000
+    assert abs(float(x[:, 2].mean()) - 0.3) < 0.03

@@ -13,7 +13,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from memgen.bench.clock import Spread, seconds
+from memgen.bench.clock import Action, Spread, seconds
 from memgen.bench.record import Record, Scale
 from memgen.layers import MemoryLayer
 from memgen.memory import Memory
@@ -113,6 +113,18 @@ def forward_products(recipe: Recipe, rows: int) -> list[Product]:
 
 def flops(all_products: Iterable[Product]) -> float:
     return float(sum(product.flops for product in all_products))
+
+
+def in_order(all_products: Iterable[Product]) -> Action:
+    """All products one after the other, each with operands of its own, as a step has them: they come out of memory, not
+    out of the cache, and even a program without anything else reaches no more of the limit than this."""
+    operands = [(torch.randn(p.rows, p.inner), torch.randn(p.inner, p.columns)) for p in all_products]
+
+    def run() -> None:
+        for left, right in operands:
+            torch.mm(left, right)
+
+    return run
 
 
 class Fastest:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import cycle
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Real
 from torch import Tensor
 
 from memgen.data import dataset, source
@@ -27,7 +27,7 @@ def stand_in() -> Float[Tensor, "N D"]:
     return torch.rand(ROWS, COLUMNS, generator=torch.Generator().manual_seed(0)) ** 4
 
 
-def batches(rows: Float[Tensor, "N D"], size: int) -> Iterator[Float[Tensor, "B D"]]:
+def batches(rows: Real[Tensor, "N D"], size: int) -> Iterator[Real[Tensor, "B D"]]:
     """Batches without end, in order; rows are used again where there are too few for one."""
     repeated = rows.repeat(-(-size // len(rows)), 1)
     return cycle(repeated[: len(repeated) // size * size].split(size))

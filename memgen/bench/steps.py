@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from memgen.bench.clock import Action, alternate, spread, times_faster
-from memgen.bench.limit import RECIPES, Fastest, Product, flops, products
+from memgen.bench.limit import RECIPES, Fastest, Product, flops, in_order, products
 from memgen.bench.loop import loop_step
 from memgen.bench.peer import missing, peer
 from memgen.bench.record import Record, Scale
@@ -18,11 +18,12 @@ from memgen.bench.rows import batches
 from memgen.model import Batch
 from memgen.native.library import flushed_denormals
 from memgen.recipe import Recipe, build
-from memgen.train import State, begin, train_step
+from memgen.train import State, begin, byte_levels, drawn, train_step
 
 BATCH = 100
 STEPS_PER_EPOCH = 600
 SECTION = "steps"
+ONLY = "the products alone"
 SINGLE = "memgen, single"
 """With the estimator that back-propagates through one of the K samples."""
 
@@ -31,11 +32,10 @@ def memgen_step(rows: Float[Tensor, "N D"], recipe: Recipe) -> tuple[State, Acti
     """A training step of memgen, each call with the next rows; and the state that it changes."""
     state = begin(build(recipe), recipe)
     state.model.train()
-    feed = batches(rows, recipe.training.batch_size)
+    levels, feed = byte_levels(rows), batches(torch.arange(len(rows)).unsqueeze(1), recipe.training.batch_size)
 
     def step() -> None:
-        grey = next(feed)
-        x = (torch.rand(grey.shape, generator=state.generator) < grey).to(grey)
+        x = drawn(rows, levels, next(feed)[:, 0], state.generator)
         with flushed_denormals():  # as in an epoch; the others in this table decide for themselves
             train_step(state, Batch(x), recipe, STEPS_PER_EPOCH)
         state.step += 1
@@ -72,6 +72,7 @@ def compare(name: str, K: int, scale: Scale, fastest: Fastest, rows: Float[Tenso
     actions: dict[str, Action] = {way: memgen_step(rows, other)[1] for way, other in ways(recipe).items()}
     memory = any(map(any, recipe.model.slots))
     actions["eager loop"] = loop_step(rows, K, BATCH, memory)
+    actions[ONLY], found[ONLY] = in_order(found["memgen"]), found["memgen"]
     if not missing():
         actions["pythae"] = peer(rows, K, BATCH).step
         if not memory:
@@ -102,7 +103,7 @@ def _record(
     note: str,
 ) -> Record:
     """A row, with how much faster it is than the others if it is one of memgen's own."""
-    others = [other for other in blocks if way in own and other not in own]
+    others = [other for other in blocks if way in own and other not in (*own, ONLY)]
     return Record(
         SECTION,
         way,

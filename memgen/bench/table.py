@@ -14,8 +14,8 @@ def table(records: Sequence[Record]) -> str:
     >>> from memgen.bench.clock import Spread
     >>> print(table([Record("steps", "memgen", {"K": 5}, "step", Spread(0.02, 0.01, 0.03), limit=0.005)]))
     steps, time per step
-    name    K    median    lowest   highest  per second    limit  of the limit
-    memgen  5  20.00 ms  10.00 ms  30.00 ms       50.00  5.00 ms           25%
+    name    K    median    lowest   highest  per second    limit  of the limit  at best
+    memgen  5  20.00 ms  10.00 ms  30.00 ms       50.00  5.00 ms           25%      50%
     """
     lines = [_cells(record) for record in records]
     names = list(dict.fromkeys(name for line in lines for name in line))
@@ -48,6 +48,7 @@ def _cells(record: Record) -> dict[str, str]:
         "per second": "" if median is None or record.per == "command" else f"{1 / median:,.2f}",
         "limit": duration(record.limit),
         "of the limit": "" if record.fraction is None else f"{record.fraction:.0%}",
+        "at best": "" if record.best_fraction is None or low == high else f"{record.best_fraction:.0%}",
         "GFLOP/s": "" if record.gigaflops is None else f"{record.gigaflops:.1f}",
         "peak memory": "" if record.peak_bytes is None else f"{record.peak_bytes / 1e6:,.0f} MB",
         **faster,

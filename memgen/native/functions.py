@@ -7,16 +7,19 @@ and without a compiler.
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from memgen.native.library import addresses, library, serves
 
+LOG_2PI = math.log(2 * math.pi)
 EPS = 1e-5
 """Added to every variance before its root is taken."""
 
@@ -26,7 +29,7 @@ def batch_norm_relu(
 ) -> Float[Tensor, "*rows units"]:
     """max(0, gamma * (h - mean) / sqrt(variance + EPS) + beta), mean and biased variance over all rows."""
     if serves(h):
-        return _call(_BatchNormRelu, h, gamma, beta)
+        return _call(_BatchNormRelu, h, gamma, beta)  # type: ignore[no-any-return]
     rows = h.reshape(-1, h.shape[-1])
     return torch.relu(torch.batch_norm(rows, gamma, beta, None, None, True, 0.0, EPS, False)).view_as(h)
 
@@ -41,24 +44,12 @@ def mean_and_variance(h: Float[Tensor, "*rows units"]) -> tuple[Float[Tensor, " 
     return mean, variance
 
 
-def scale_shift_relu(
-    h: Float[Tensor, "*rows units"],
-    mean: Float[Tensor, " units"],
-    scale: Float[Tensor, " units"],
-    beta: Float[Tensor, " units"],
-) -> Float[Tensor, "*rows units"]:
-    """max(0, (h - mean) * scale + beta); no gradient."""
-    out = torch.empty_like(h)
-    _kernels().normalise(h.data_ptr(), *_rows_units(h), *(v.data_ptr() for v in (mean, scale, beta, out)))
-    return out
-
-
 def mlp(
     h_g: Float[Tensor, "*rows units"], h_m: Float[Tensor, "*rows units"], coefficients: Sequence[Tensor]
 ) -> Float[Tensor, "*rows units"]:
     """relu(a + b1 * sigmoid(c)); coefficients are a1, a2, a3, a4, b1, c1, c2, c3, c4 (see memory.Mlp)."""
     if serves(h_g, h_m):
-        return _call(_Mlp, h_g, h_m, *coefficients)
+        return _call(_Mlp, h_g, h_m, *coefficients)  # type: ignore[no-any-return]
     a1, a2, a3, a4, b1, c1, c2, c3, c4 = coefficients
     # The terms with h_m are taken together, which saves a pass over all rows for a and one for c.
     a = a1 + a3 * h_g + (a2 + a4 * h_g) * h_m
@@ -66,10 +57,23 @@ def mlp(
     return torch.relu(a + b1 * c)
 
 
+def reparameterise(
+    mean: Float[Tensor, "*batch columns"],
+    log_variance: Float[Tensor, "*batch columns"],
+    noise: Float[Tensor, "*noise columns"],
+) -> tuple[Float[Tensor, "*noise columns"], Float[Tensor, "*noise"]]:
+    """z = m + s*eps and log q(z) = -sum_d (log 2 pi + log s_d^2 + eps_d^2) / 2, which needs no division by s."""
+    if serves(mean, log_variance, noise) and noise.ndim == 3 and mean.shape == noise.shape[1:]:
+        z, log_q = _call(_Reparameterise, mean, log_variance, noise)
+        return z, log_q
+    z = torch.addcmul(mean, torch.exp(0.5 * log_variance), noise)
+    return z, -0.5 * (LOG_2PI + log_variance + noise**2).sum(-1)
+
+
 def standardised_mean(h: Float[Tensor, "*K B units"]) -> Float[Tensor, "B units"]:
     """mean_k (h_k - mean) / sqrt(variance + EPS), mean and variance over all rows of all samples."""
     if serves(h):
-        return _call(_StandardisedMean, h)
+        return _call(_StandardisedMean, h)  # type: ignore[no-any-return]
     rows = h.reshape(-1, h.shape[-1])
     h = torch.batch_norm(rows, None, None, None, None, True, 0.0, EPS, False).view_as(h)
     return h if h.ndim == 2 else h.mean(0)
@@ -80,7 +84,7 @@ def bernoulli_log_prob(
 ) -> Float[Tensor, "*rows"]:
     """sum_d x_d * l_d - log(1 + e^l_d) with l = products + bias, which need not be stored."""
     if serves(products, x) and products.shape[-2:] == x.shape:
-        return _call(_Bernoulli, products, bias, x)
+        return _call(_Bernoulli, products, bias, x)  # type: ignore[no-any-return]
     logits = products + bias
     return (x * logits - F.softplus(logits)).sum(-1)
 
@@ -100,11 +104,11 @@ def read_rows(
     M: Float[Tensor, "slots features"], index: Int[Tensor, "*rows chosen"], weights: Float[Tensor, "*rows chosen"]
 ) -> Float[Tensor, "*rows features"]:
     """sum_k weights_k * M[index_k]. The gradient of M is sparse: the rows that were read, each once."""
-    return _call(_ReadRows, M, index, weights)
+    return _call(_ReadRows, M, index, weights)  # type: ignore[no-any-return]
 
 
-def _call(function: type[torch.autograd.Function], *arguments: Tensor) -> Tensor:
-    return cast(Tensor, function.apply(*arguments))
+def _call(function: Any, *arguments: Tensor) -> Any:
+    return function.apply(*arguments)
 
 
 def _kernels() -> ctypes.CDLL:
@@ -117,31 +121,25 @@ def _rows_units(h: Tensor) -> tuple[int, int]:
     return h.numel() // h.shape[-1], h.shape[-1]
 
 
-def _moments(h: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean, and 1 / sqrt(variance + EPS)."""
-    mean, variance = mean_and_variance(h)
-    return mean, torch.rsqrt(variance.add_(EPS))
-
-
 class _BatchNormRelu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
-        mean, inverse = _moments(h)
-        scale = gamma * inverse
-        ctx.save_for_backward(h, mean, inverse, scale, beta)
-        return scale_shift_relu(h, mean, scale, beta)
+        numbers, out = h.new_empty(3, h.shape[-1]), torch.empty_like(h)
+        addressed = (v.data_ptr() for v in (gamma, beta))
+        _kernels().batch_norm_relu(h.data_ptr(), *_rows_units(h), *addressed, EPS, numbers.data_ptr(), out.data_ptr())
+        ctx.save_for_backward(h, numbers, beta)
+        return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
-        h, *vectors = ctx.saved_tensors
-        gradient = gradients[0].contiguous()
-        to_h, to_gamma, to_beta = torch.empty_like(h), torch.empty_like(vectors[0]), torch.empty_like(vectors[0])
-        _kernels().normalise_backward(
-            gradient.data_ptr(),
-            h.data_ptr(),
-            *_rows_units(h),
-            *(v.data_ptr() for v in (*vectors, to_h, to_gamma, to_beta)),
-        )
+        h, numbers, beta = ctx.saved_tensors
+        gradient, to_h = gradients[0].contiguous(), torch.empty_like(h)
+        to_gamma, to_beta = torch.empty_like(beta), torch.empty_like(beta)
+        step = 4 * h.shape[-1]
+        three = (numbers.data_ptr() + i * step for i in range(3))
+        addressed = (v.data_ptr() for v in (beta, to_h, to_gamma, to_beta))
+        _kernels().normalise_backward(gradient.data_ptr(), h.data_ptr(), *_rows_units(h), *three, *addressed)
         return to_h, to_gamma, to_beta
 
 
@@ -154,6 +152,7 @@ class _Mlp(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
         h_g, h_m, *coefficients = ctx.saved_tensors
         gradient = gradients[0].contiguous()
@@ -169,35 +168,48 @@ class _Mlp(torch.autograd.Function):
         return to_g, to_m, *to_c
 
 
+class _Reparameterise(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, mean: Tensor, log_variance: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        z, log_q = torch.empty_like(noise), noise.new_empty(noise.shape[:-1])
+        addressed = (v.data_ptr() for v in (mean, log_variance, noise))
+        _kernels().reparameterise(*addressed, len(noise), *mean.shape, z.data_ptr(), log_q.data_ptr())
+        ctx.save_for_backward(log_variance, noise)
+        return z, log_q
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        log_variance, noise = ctx.saved_tensors
+        to_z, to_log_q = (gradient.contiguous() for gradient in gradients)
+        to_mean, to_log_variance = torch.empty_like(log_variance), torch.empty_like(log_variance)
+        addressed = (v.data_ptr() for v in (to_z, to_log_q, log_variance, noise))
+        _kernels().reparameterise_backward(
+            *addressed, len(noise), *log_variance.shape, to_mean.data_ptr(), to_log_variance.data_ptr()
+        )
+        return to_mean, to_log_variance, None
+
+
 class _StandardisedMean(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor) -> Tensor:
-        mean, inverse = _moments(h)
-        average = h
-        if h.ndim > 2:
-            average = h.new_empty(h.shape[-2:])
-            _kernels().mean_of_samples(h.data_ptr(), len(h), *h.shape[-2:], average.data_ptr())
-        out = (average - mean) * inverse
-        ctx.save_for_backward(h, mean, inverse, out)
+        samples, numbers, out = _samples(h), h.new_empty(2, h.shape[-1]), h.new_empty(h.shape[-2:])
+        _kernels().standardise(h.data_ptr(), samples, *out.shape, EPS, numbers.data_ptr(), out.data_ptr())
+        ctx.save_for_backward(h, numbers, out)
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        """Each of the K standardised samples receives a K-th of the gradient; the rest is that of batch norm."""
-        h, mean, inverse, out = ctx.saved_tensors
-        samples = len(h) if h.ndim > 2 else 1
-        rows = samples * len(out)
-        share = gradients[0] / samples
-        shift = gradients[0].sum(0) / rows
-        slope = inverse * (gradients[0] * out).sum(0) / rows
-        to_h = torch.empty_like(h)
-        _kernels().standardise_backward(
-            h.data_ptr(),
-            samples,
-            *out.shape,
-            *(v.data_ptr() for v in (mean, share, inverse, shift, slope, to_h)),
-        )
+        h, numbers, out = ctx.saved_tensors
+        gradient, to_h = gradients[0].contiguous(), torch.empty_like(h)
+        addressed = (v.data_ptr() for v in (gradient, h, out))
+        _kernels().standardise_backward(*addressed, _samples(h), *out.shape, numbers.data_ptr(), to_h.data_ptr())
         return to_h
+
+
+def _samples(h: Tensor) -> int:
+    return len(h) if h.ndim > 2 else 1
 
 
 class _Bernoulli(torch.autograd.Function):
@@ -211,6 +223,7 @@ class _Bernoulli(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         products, bias, x = ctx.saved_tensors
         to_products, to_bias, gradient = torch.empty_like(products), torch.empty_like(bias), gradients[0].contiguous()
@@ -234,6 +247,7 @@ class _ReadRows(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, Tensor]:
         M, index, weights = ctx.saved_tensors
         gradient, (chosen, features) = gradients[0].contiguous(), (index.shape[-1], M.shape[1])

@@ -153,6 +153,16 @@ void normalise(const float *h, long rows, long units, const float *mean, const f
     }
 }
 
+/* Batch norm and ReLU in training. numbers: mean, 1 / sqrt(variance + epsilon) and gamma times that, `units` each. */
+void batch_norm_relu(const float *h, long rows, long units, const float *gamma, const float *beta, float epsilon,
+                     float *numbers, float *out) {
+    float *inverse = numbers + units, *scale = inverse + units;
+    moments(h, rows, units, numbers, inverse);
+    EACH(j, units) inverse[j] = 1 / __builtin_sqrtf(inverse[j] + epsilon);
+    EACH(j, units) scale[j] = gamma[j] * inverse[j];
+    normalise(h, rows, units, numbers, scale, beta, out);
+}
+
 /* h = max(0, h + bias), in place */
 void add_bias_relu(float *h, long rows, long units, const float *bias) {
     #pragma omp parallel for num_threads(threads_for(rows * units)) schedule(static)
@@ -255,7 +265,7 @@ void mlp_backward(const float *gradient, const float *h_g, const float *h_m, lon
 }
 
 /* Mean over the samples: h (samples, rows, units) -> out (rows, units). */
-void mean_of_samples(const float *h, long samples, long rows, long units, float *out) {
+static void mean_of_samples(const float *h, long samples, long rows, long units, float *out) {
     long size = rows * units;
     #pragma omp parallel for num_threads(threads_for(samples * size))
     for (long j = 0; j < size; j += WIDTH) {
@@ -265,12 +275,78 @@ void mean_of_samples(const float *h, long samples, long rows, long units, float 
     }
 }
 
-/* to_h[k, b] = scale * (to_mean[b] - shift - (h[k, b] - mean) * slope) */
-void standardise_backward(const float *h, long samples, long rows, long units, const float *mean, const float *to_mean,
-                          const float *scale, const float *shift, const float *slope, float *to_h) {
-    #pragma omp parallel for num_threads(threads_for(samples * rows * units))
-    for (long i = 0; i < samples * rows; i++) EACH(j, units)
-        to_h[i * units + j] = scale[j] * (to_mean[i % rows * units + j] - shift[j] - (h[i * units + j] - mean[j]) * slope[j]);
+/* out[b] = mean_k (h[k, b] - mean) / sqrt(variance + epsilon), mean and variance over all k and b.
+   numbers: mean and 1 / sqrt(variance + epsilon), `units` each. */
+void standardise(const float *h, long samples, long rows, long units, float epsilon, float *numbers, float *out) {
+    float *inverse = numbers + units;
+    moments(h, samples * rows, units, numbers, inverse);
+    EACH(j, units) inverse[j] = 1 / __builtin_sqrtf(inverse[j] + epsilon);
+    if (samples > 1) mean_of_samples(h, samples, rows, units, out);
+    const float *average = samples > 1 ? out : h;
+    EACH(i, rows) EACH(j, units) out[i * units + j] = (average[i * units + j] - numbers[j]) * inverse[j];
+}
+
+/* Each of the standardised samples receives a share of the gradient; the rest is that of batch norm:
+   to_h[k, b] = inverse * (gradient[b] / samples - mean g - (h[k, b] - mean) * inverse * mean(g out)) */
+void standardise_backward(const float *gradient, const float *h, const float *out, long samples, long rows, long units,
+                          const float *numbers, float *to_h) {
+    const float *mean = numbers, *inverse = numbers + units;
+    float *shift = calloc(2 * units, 4), *slope = shift + units, share = 1.0f / samples;
+    EACH(i, rows) EACH(j, units) {
+        shift[j] += gradient[i * units + j];
+        slope[j] += gradient[i * units + j] * out[i * units + j];
+    }
+    EACH(j, units) {
+        shift[j] /= samples * rows;
+        slope[j] *= inverse[j] / (samples * rows);
+    }
+    #pragma omp parallel for num_threads(threads_for(samples * rows * units)) schedule(static)
+    for (long i = 0; i < samples * rows; i++) {
+        const float *g = gradient + i % rows * units, *own = h + i * units;
+        float *to = to_h + i * units;
+        EACH(j, units) to[j] = inverse[j] * (g[j] * share - shift[j] - (own[j] - mean[j]) * slope[j]);
+    }
+    free(shift);
+}
+
+/* z[k, b] = mean[b] + s[b] * noise[k, b] with s = exp(log_variance / 2), and
+   log_q[k, b] = -1/2 sum_d (log 2 pi + log_variance[b, d] + noise[k, b, d]^2) */
+void reparameterise(const float *mean, const float *log_variance, const float *noise, long samples, long rows, long units,
+                    float *z, float *log_q) {
+    #pragma omp parallel for num_threads(threads_for(samples * rows * units)) schedule(static)
+    for (long i = 0; i < samples * rows; i++) {
+        const float *m = mean + i % rows * units, *v = log_variance + i % rows * units, *e = noise + i * units;
+        float total = 0;
+        for (long j = 0; j < units; j += WIDTH) {
+            long k = units - j;
+            V eps = load(e + j, k), l = load(v + j, k);
+            store(z + i * units + j, load(m + j, k) + exp_(0.5f * l) * eps, k);
+            V term = l + eps * eps;
+            if (k >= WIDTH) total += sum(term);
+            else EACH(n, k) total += term[n];
+        }
+        log_q[i] = -0.5f * (total + 1.8378770664f * units);
+    }
+}
+
+/* to_mean[b] = sum_k to_z[k, b];  to_log_variance[b] = 1/2 sum_k (to_z[k, b] s[b] noise[k, b] - to_log_q[k, b]) */
+void reparameterise_backward(const float *to_z, const float *to_log_q, const float *log_variance, const float *noise,
+                             long samples, long rows, long units, float *to_mean, float *to_log_variance) {
+    #pragma omp parallel for num_threads(threads_for(samples * rows * units)) schedule(static)
+    for (long b = 0; b < rows; b++) {
+        float q = 0;
+        EACH(k, samples) q += to_log_q[k * rows + b];
+        for (long j = 0; j < units; j += WIDTH) {
+            long k = units - j;
+            V s = exp_(0.5f * load(log_variance + b * units + j, k)), m = {0}, v = {0};
+            EACH(n, samples) {
+                V g = load(to_z + (n * rows + b) * units + j, k);
+                m += g, v += g * load(noise + (n * rows + b) * units + j, k);
+            }
+            store(to_mean + b * units + j, m, k);
+            store(to_log_variance + b * units + j, 0.5f * (v * s - q), k);
+        }
+    }
 }
 
 /* out[k, b] = sum_d x[b, d] l - log(1 + e^l) with l = products[k, b, d] + bias[d] */

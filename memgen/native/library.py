@@ -30,12 +30,14 @@ COMPILER_TIMEOUT = 120.0
 pointer, number = ctypes.c_void_p, ctypes.c_long
 SIGNATURES: dict[str, tuple[type, ...]] = {
     "moments": (pointer, number, number, pointer, pointer),
-    "normalise": (pointer, number, number, pointer, pointer, pointer, pointer),
+    "batch_norm_relu": (pointer, number, number, pointer, pointer, ctypes.c_float, pointer, pointer),
     "normalise_backward": (pointer, pointer, number, number, *[pointer] * 7),
     "mlp": (pointer, pointer, number, number, pointer, pointer),
     "mlp_backward": (pointer, pointer, pointer, number, number, *[pointer] * 4),
-    "mean_of_samples": (pointer, number, number, number, pointer),
-    "standardise_backward": (pointer, number, number, number, *[pointer] * 6),
+    "standardise": (pointer, number, number, number, ctypes.c_float, pointer, pointer),
+    "standardise_backward": (pointer, pointer, pointer, number, number, number, pointer, pointer),
+    "reparameterise": (pointer, pointer, pointer, number, number, number, pointer, pointer),
+    "reparameterise_backward": (*[pointer] * 4, number, number, number, pointer, pointer),
     "add_bias_relu": (pointer, number, number, pointer),
     "bernoulli": (pointer, pointer, pointer, number, number, number, pointer),
     "bernoulli_backward": (*[pointer] * 4, number, number, number, pointer, pointer),
