@@ -234,7 +234,7 @@ def frozen(net: nn.Module) -> nn.Module:
 
 
 def _frozen(module: nn.Module) -> nn.Module:
-    if isinstance(module, Dense) and isinstance(module.norm, (BatchNorm, nn.Identity)):
+    if type(module) is Dense and isinstance(module.norm, (BatchNorm, nn.Identity)):
         return Frozen(module)
     copied = copy.copy(module)
     copied._modules = {name: child and _frozen(child) for name, child in module._modules.items()}

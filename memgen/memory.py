@@ -91,10 +91,9 @@ class ProductKeys(nn.Module):
         self.squash = squash
         self.top = min(top or slots, slots)
         reach = min(self.top, self.side)
-        r, s = torch.meshgrid(torch.arange(reach), torch.arange(reach), indexing="ij")
-        pairs = (r + 1) * (s + 1) <= self.top
-        self.register_buffer("rows", r[pairs], persistent=False)
-        self.register_buffer("columns", s[pairs], persistent=False)
+        pairs = [(r, s) for r in range(reach) for s in range(min(reach, self.top // (r + 1)))]
+        self.register_buffer("rows", torch.tensor([r for r, _ in pairs]), persistent=False)
+        self.register_buffer("columns", torch.tensor([s for _, s in pairs]), persistent=False)
 
     def forward(self, h_g: Float[Tensor, "*rows features"]) -> Preference:
         h_1, h_2 = h_g.split(self.halves, -1)
@@ -130,6 +129,8 @@ class Memory(nn.Module):
     def forward(self, h_a: Preference) -> Float[Tensor, "*rows features"]:
         if h_a.index is None:
             return h_a.weights @ self.M
+        if not self.sparse:
+            return (h_a.weights.unsqueeze(-1) * self.M[h_a.index]).sum(-2)
         return read_rows(self.M, h_a.index, h_a.weights)
 
 

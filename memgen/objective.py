@@ -152,16 +152,15 @@ def _shared_statistics(model: DGM, every: Inference) -> Iterator[None]:
             dense = layer.dense if isinstance(layer, MemoryLayer) else layer
             if isinstance(dense, Dense) and isinstance(dense.norm, BatchNorm):
                 kept.append((dense, dense.norm.mean, dense.norm.variance))
-                mean, dense.norm.variance = mean_and_variance(activation.pre)
-                dense.norm.mean = mean + dense.linear.bias.detach()
-                dense.eval()
+                dense.norm.mean, dense.norm.variance = mean_and_variance(activation.pre)
+                dense.norm.eval()  # and not dense, which in training leaves its bias out
     try:
         yield
     finally:
         for dense, mean, variance in kept:
             assert isinstance(dense.norm, BatchNorm)
             dense.norm.mean, dense.norm.variance = mean, variance
-            dense.train()
+            dense.norm.train()
 
 
 def _estimate(inference: Inference, bound: Bound, beta: float) -> Estimate:

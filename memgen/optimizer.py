@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd.graph import increment_version
 
 from memgen.native.library import addresses, library, serves
 
@@ -100,7 +101,7 @@ class Adam:
 
     @torch.no_grad()
     def step(self, settings: Settings) -> Float[Tensor, ""]:
-        """One step along the gradients; returns their norm before clipping. A missing gradient counts as zero."""
+        """One step along the gradients; returns their norm before clipping. What has no gradient is left alone."""
         self.t += 1
         dense, sparse = [], []
         for slot in self.slots:
@@ -110,13 +111,16 @@ class Adam:
             elif slot.value.grad is not None:
                 dense.append(slot)
         gradients = [_entries(slot) for slot in (*dense, *sparse)]
-        native = all(serves(slot.value, gradient) for slot, gradient in zip((*dense, *sparse), gradients, strict=True))
+        native = bool(gradients) and all(
+            serves(slot.value, gradient) for slot, gradient in zip((*dense, *sparse), gradients, strict=True)
+        )
         norm = _norm(gradients, native)
         scale = (settings.clip_norm / (norm + 1e-6)).clamp(max=1.0) if settings.clip_norm else norm.new_ones(())
         if native:
             self._native(dense, sparse, settings, scale)
         else:
             self._plain(dense, sparse, settings, scale)
+        increment_version([slot.value for slot in (*dense, *sparse)])  # as if autograd had seen the change
         return norm
 
     def _decay(self, settings: Settings) -> float:
@@ -136,7 +140,9 @@ class Adam:
             float(scale),
             settings.clip_value,
             1 - settings.rate * settings.weight_decay,
-            self._decay(settings),
+            1 - settings.beta1,
+            1 - settings.beta2,
+            1 - self._decay(settings),
         )
         packed = (ctypes.c_float * len(numbers))(*numbers)
         table = [

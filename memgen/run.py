@@ -203,7 +203,7 @@ class Run:
         if checkpoint is not None:
             try:
                 state.restore(checkpoint.tensors)
-            except (RuntimeError, KeyError, AttributeError) as error:
+            except (RuntimeError, KeyError, IndexError, AttributeError) as error:
                 reason = str(error).splitlines()[0]
                 raise MemgenError(f"{self.folder / CHECKPOINT} does not fit the recipe: {reason}") from None
             counts = checkpoint.counts

@@ -102,7 +102,9 @@ class State:
         return kept
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """The opposite of `tensors`, for a state that has just begun."""
+        """The opposite of `tensors`, for a state that has just begun with the model that the recipe builds."""
+        if self.optimizer.t:
+            raise ValueError("a state is restored before its first step")
         tensors = dict(tensors)
         self.optimizer.t = int(tensors["steps"])
         averages = {} if self.averaged is None else self.averaged.state_dict()

@@ -96,8 +96,7 @@ def test_estimator(name: str) -> None:
     estimate.surrogate.sum().backward()
     gradients = {key: parameter.grad for key, parameter in model.named_parameters()}
     missing = {key for key, gradient in gradients.items() if gradient is None}
-    if name != "single-shared":  # its fixed statistics do not follow a bias
-        assert missing == {key for key in gradients if key.endswith("linear.bias")}  # batch norm takes them away
+    assert missing == {key for key in gradients if key.endswith("linear.bias")}  # batch norm takes them away
     assert all(gradient.isfinite().all() for gradient in gradients.values() if gradient is not None)
     assert all(module.training for module in model.modules())
 

@@ -29,6 +29,7 @@ from memgen.tasks.inspection import (
     nearest,
     places,
     preferences,
+    require_memory,
     resemblance,
     slot_pictures,
     usage,
@@ -273,3 +274,9 @@ def test_on_real_digits_alike_classes_prefer_alike_slots(trained: DGM) -> None:
     half = torch.arange(len(h)) % 2 == 0
     a, b = by_class(h[half], labels[half]), by_class(h[~half], labels[~half])
     assert (torch.cdist(a, b).argmin(1) == torch.arange(10)).sum() >= 8
+
+
+def test_more_slots_than_can_be_looked_at_one_by_one_are_refused() -> None:
+    model, _ = stirred("model.attention=product", "model.slots=[10201, 0]")
+    with pytest.raises(MemgenError, match="10,201"):
+        require_memory(model)

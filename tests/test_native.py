@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -38,6 +39,7 @@ def compare(
     (found * direction.float()).sum().backward()
     (wanted * direction).sum().backward()
     for a, b in zip(single, double, strict=True):
+        assert (a.grad is None) == (b.grad is None)
         if a.grad is not None and b.grad is not None:
             a_grad, b_grad = (g.to_dense() if g.is_sparse else g for g in (a.grad, b.grad))
             size = float(b_grad.abs().max()) + 1e-30
@@ -188,3 +190,77 @@ def test_without_a_compiler_and_when_it_fails_there_is_plain_torch(tmp_path: Pat
         answer = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
         assert answer.stdout.strip() == "True", answer.stderr
     assert not any(tmp_path.glob("cache/native/*"))
+
+
+def test_a_machine_with_a_compiler_has_kernels() -> None:
+    """Else all that is above would be skipped, and nobody would know that kernels.c no longer compiles."""
+    if sys.platform == "linux" and shutil.which("cc") and os.environ.get("MEMGEN_NATIVE") != "0":
+        assert kernels is not None
+
+
+MANY_THREADS = """
+import torch
+from memgen.native import functions as native
+torch.set_num_threads(64)
+for rows in (1, 3, 40, 1000):
+    h = torch.randn(rows, 700, requires_grad=True)
+    vectors = [torch.rand(700, requires_grad=True) for _ in range(11)]
+    for function in (lambda h, v: native.batch_norm_relu(h, v[0], v[1]), lambda h, v: native.mlp(h, 2 * h, v[2:])):
+        found = function(h, vectors)
+        wanted = function(h.double(), [v.double() for v in vectors])
+        torch.testing.assert_close(found.double(), wanted, atol=1e-4, rtol=1e-4)
+        g = torch.randn(found.shape)
+        for a, b in zip(torch.autograd.grad(found, (h, *vectors), g, allow_unused=True),
+                        torch.autograd.grad(wanted, (h, *vectors), g.double(), allow_unused=True)):
+            assert (a is None) == (b is None)
+            if a is not None:
+                torch.testing.assert_close(a, b, atol=2e-3, rtol=1e-3)
+"""
+
+
+@needs_kernels
+@pytest.mark.parametrize("settings", [{}, {"OMP_THREAD_LIMIT": "1"}, {"OMP_DYNAMIC": "true"}])
+def test_more_threads_than_rows_and_fewer_than_asked_for(settings: dict[str, str]) -> None:
+    answer = subprocess.run(
+        [sys.executable, "-c", MANY_THREADS], env=os.environ | settings, capture_output=True, text=True
+    )
+    assert answer.returncode == 0, answer.stderr
+
+
+@needs_kernels
+def test_nan_stays_nan() -> None:
+    h = torch.randn(40, 20)
+    h[3, 4] = torch.nan
+    vectors = torch.rand(11, 20)
+    assert native.batch_norm_relu(h, vectors[0], vectors[1])[:, 4].isnan().all()
+    assert native.mlp(h, h, list(vectors[:9])).isnan().nonzero().tolist() == [[3, 4]]
+    assert native.linear_relu(h, torch.randn(5, 20), torch.zeros(5))[3].isnan().all()
+    assert native.standardised_mean(h)[:, 4].isnan().all()
+    assert native.bernoulli_log_prob(h, vectors[0], torch.ones(40, 20)).isnan().nonzero().tolist() == [[3]]
+
+
+def test_what_a_kernel_cannot_take_goes_the_plain_way() -> None:
+    """A gradient of the data, a transform of torch: as without kernels."""
+    h_g, coefficients = torch.randn(6, 5), list(torch.randn(9, 5))
+    x = torch.rand(6, 5, requires_grad=True)
+    native.bernoulli_log_prob(h_g, torch.zeros(5), x).sum().backward()
+    torch.testing.assert_close(x.grad, h_g)
+    slopes = torch.func.vmap(torch.func.grad(lambda h: native.mlp(h, h, coefficients).sum()))(h_g)
+    assert slopes.shape == h_g.shape
+
+
+@pytest.mark.parametrize("index", [[[0, 50]], [[-1, 2]]])
+def test_a_slot_that_does_not_exist_is_refused(index: list[list[int]]) -> None:
+    with pytest.raises(IndexError, match="49"):
+        native.read_rows(torch.zeros(50, 3), torch.tensor(index), torch.ones(1, 2))
+
+
+@needs_kernels
+def test_a_damaged_library_in_the_cache_is_made_again(tmp_path: Path) -> None:
+    code = "from memgen.native.library import library; print(library() is None)"
+    environment = os.environ | {"MEMGEN_CACHE": str(tmp_path)}
+    for _ in range(2):
+        answer = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+        assert answer.stdout.strip() == "False", answer.stderr
+        (made,) = tmp_path.glob("native/*.so")
+        made.write_bytes(made.read_bytes()[:1000])

@@ -18,6 +18,7 @@ from memgen.bench.record import Record, Scale
 from memgen.layers import MemoryLayer
 from memgen.memory import Memory
 from memgen.model import DGM, Conditional
+from memgen.objective import CHOOSING
 from memgen.recipe import Recipe, build
 
 RECIPES = ("mnist-mem-vae", "mnist-vae")
@@ -84,7 +85,7 @@ def products(recipe: Recipe, K: int, B: int) -> list[Product]:
     the estimator "single" one of the K samples is enough for the way back.
     """
     model = outline(recipe)
-    single = recipe.objective.estimator == "single"
+    single = recipe.objective.estimator in CHOOSING
     found: list[Product] = []
     for letter, nets in (("q", model.q), ("p", model.p)):
         for level, net in enumerate(nets):

@@ -42,9 +42,9 @@ def bench(options: argparse.Namespace) -> dict[str, Any]:
         found = run[name]()
         say(options, f"\n{table(found)}")
         records += found
-    result = {"machine": about, "rows": what, "records": [record.to_dict() for record in records]}
-    if options.output is not None:
-        write_atomically(options.output, json.dumps(result, indent=1, allow_nan=False).encode() + b"\n")
+        result = {"machine": about, "rows": what, "records": [record.to_dict() for record in records]}
+        if options.output is not None:  # after every section: a later one may fail
+            write_atomically(options.output, json.dumps(result, indent=1, allow_nan=False).encode() + b"\n")
     return result
 
 

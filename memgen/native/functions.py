@@ -28,7 +28,7 @@ def batch_norm_relu(
     h: Float[Tensor, "*rows units"], gamma: Float[Tensor, " units"], beta: Float[Tensor, " units"]
 ) -> Float[Tensor, "*rows units"]:
     """max(0, gamma * (h - mean) / sqrt(variance + EPS) + beta), mean and biased variance over all rows."""
-    if serves(h):
+    if serves(h, gamma, beta) and gamma.shape == beta.shape == h.shape[-1:]:
         return _call(_BatchNormRelu, h, gamma, beta)  # type: ignore[no-any-return]
     rows = h.reshape(-1, h.shape[-1])
     return torch.relu(torch.batch_norm(rows, gamma, beta, None, None, True, 0.0, EPS, False)).view_as(h)
@@ -48,7 +48,7 @@ def mlp(
     h_g: Float[Tensor, "*rows units"], h_m: Float[Tensor, "*rows units"], coefficients: Sequence[Tensor]
 ) -> Float[Tensor, "*rows units"]:
     """relu(a + b1 * sigmoid(c)); coefficients are a1, a2, a3, a4, b1, c1, c2, c3, c4 (see memory.Mlp)."""
-    if serves(h_g, h_m):
+    if serves(h_g, h_m, *coefficients) and h_g.shape == h_m.shape:
         return _call(_Mlp, h_g, h_m, *coefficients)  # type: ignore[no-any-return]
     a1, a2, a3, a4, b1, c1, c2, c3, c4 = coefficients
     # The terms with h_m are taken together, which saves a pass over all rows for a and one for c.
@@ -63,7 +63,8 @@ def reparameterise(
     noise: Float[Tensor, "*noise columns"],
 ) -> tuple[Float[Tensor, "*noise columns"], Float[Tensor, "*noise"]]:
     """z = m + s*eps and log q(z) = -sum_d (log 2 pi + log s_d^2 + eps_d^2) / 2, which needs no division by s."""
-    if serves(mean, log_variance, noise) and noise.ndim == 3 and mean.shape == noise.shape[1:]:
+    fits = noise.ndim == 3 and mean.shape == log_variance.shape == noise.shape[1:]
+    if serves(mean, log_variance, noise) and fits and not noise.requires_grad:
         z, log_q = _call(_Reparameterise, mean, log_variance, noise)
         return z, log_q
     z = torch.addcmul(mean, torch.exp(0.5 * log_variance), noise)
@@ -83,7 +84,8 @@ def bernoulli_log_prob(
     products: Float[Tensor, "*rows columns"], bias: Float[Tensor, " columns"], x: Float[Tensor, "B columns"]
 ) -> Float[Tensor, "*rows"]:
     """sum_d x_d * l_d - log(1 + e^l_d) with l = products + bias, which need not be stored."""
-    if serves(products, x) and products.shape[-2:] == x.shape:
+    fits = products.shape[-2:] == x.shape and x.numel() > 0
+    if serves(products, bias, x) and fits and not x.requires_grad:
         return _call(_Bernoulli, products, bias, x)  # type: ignore[no-any-return]
     logits = products + bias
     return (x * logits - F.softplus(logits)).sum(-1)
@@ -94,7 +96,7 @@ def linear_relu(
 ) -> Float[Tensor, "*rows units"]:
     """max(0, W h + b); no gradient."""
     out = F.linear(h, weight)
-    if not serves(out):
+    if not serves(out, bias):
         return torch.relu(out + bias)
     _kernels().add_bias_relu(out.data_ptr(), *_rows_units(out), bias.data_ptr())
     return out
@@ -104,6 +106,8 @@ def read_rows(
     M: Float[Tensor, "slots features"], index: Int[Tensor, "*rows chosen"], weights: Float[Tensor, "*rows chosen"]
 ) -> Float[Tensor, "*rows features"]:
     """sum_k weights_k * M[index_k]. The gradient of M is sparse: the rows that were read, each once."""
+    if index.dtype is not torch.int64 or bool(((index < 0) | (index >= len(M))).any()):
+        raise IndexError(f"slots are 64-bit whole numbers from 0 to {len(M) - 1}")
     return _call(_ReadRows, M, index, weights)  # type: ignore[no-any-return]
 
 

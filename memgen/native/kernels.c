@@ -35,7 +35,7 @@ static inline void store(float *p, V v, long k) {
 }
 static inline V all(float x) { return x - (V){0}; }
 static inline V choose(I mask, V yes, V no) { return (V)((mask & (I)yes) | (~mask & (I)no)); }
-static inline V positive(V x) { return choose(x > 0, x, all(0)); }
+static inline V positive(V x) { return choose(x < 0, all(0), x); } /* a NaN stays one */
 static inline float sum(V v) {
     float s = 0;
     EACH(i, WIDTH) s += v[i];
@@ -104,10 +104,13 @@ static void add_parts(float *parts, int threads, long size) {
 
 /* Mean and biased variance of every unit over all rows. Tile by tile in two passes, then Chan's update. */
 void moments(const float *h, long rows, long units, float *mean, float *variance) {
-    int threads = threads_for(rows * units);
-    float *parts = calloc((size_t)threads * 4 * units, 4);
-    #pragma omp parallel num_threads(threads)
+    int most = threads_for(rows * units), threads = 1;
+    most = most < rows ? most : rows; /* every thread has a row */
+    float *parts = calloc((size_t)most * 4 * units, 4);
+    #pragma omp parallel num_threads(most)
     {
+        #pragma omp single
+        threads = omp_get_num_threads(); /* fewer than asked for, if somebody limits them */
         int t = omp_get_thread_num();
         float *m = parts + t * 4 * units, *squares = m + units, *tile_mean = m + 2 * units, *tile_squares = m + 3 * units;
         long first = rows * t / threads, last = rows * (t + 1) / threads;
@@ -149,7 +152,7 @@ void normalise(const float *h, long rows, long units, const float *mean, const f
     #pragma omp parallel for num_threads(threads_for(rows * units))
     for (long i = 0; i < rows; i++) EACH(j, units) {
         float y = (h[i * units + j] - mean[j]) * scale[j] + beta[j];
-        out[i * units + j] = y > 0 ? y : 0;
+        out[i * units + j] = y < 0 ? 0 : y;
     }
 }
 
@@ -168,7 +171,7 @@ void add_bias_relu(float *h, long rows, long units, const float *bias) {
     #pragma omp parallel for num_threads(threads_for(rows * units)) schedule(static)
     for (long i = 0; i < rows; i++) EACH(j, units) {
         float y = h[i * units + j] + bias[j];
-        h[i * units + j] = y > 0 ? y : 0;
+        h[i * units + j] = y < 0 ? 0 : y;
     }
 }
 
@@ -177,11 +180,11 @@ void add_bias_relu(float *h, long rows, long units, const float *bias) {
 void normalise_backward(const float *gradient, const float *h, long rows, long units, const float *mean,
                         const float *inverse, const float *scale, const float *beta, float *to_h, float *to_gamma,
                         float *to_beta) {
-    int threads = threads_for(rows * units);
-    float *parts = calloc((size_t)threads * 2 * units, 4);
-    #pragma omp parallel num_threads(threads)
+    int most = threads_for(rows * units);
+    float *parts = calloc((size_t)most * 2 * units, 4);
+    #pragma omp parallel num_threads(most)
     {
-        int t = omp_get_thread_num();
+        int t = omp_get_thread_num(), threads = omp_get_num_threads();
         float *own = parts + t * 2 * units;
         BLOCKS(rows, units, t, threads,
             V mu = load(mean + j, k), times = load(scale + j, k), plus = load(beta + j, k), s0 = {0}, s1 = {0};
@@ -222,9 +225,8 @@ void normalise_backward(const float *gradient, const float *h, long rows, long u
       c4 = load(c[8] + j, k)
 
 void mlp(const float *h_g, const float *h_m, long rows, long units, const float *const *c, float *out) {
-    int threads = threads_for(rows * units);
-    #pragma omp parallel num_threads(threads)
-    BLOCKS(rows, units, omp_get_thread_num(), threads,
+    #pragma omp parallel num_threads(threads_for(rows * units))
+    BLOCKS(rows, units, omp_get_thread_num(), omp_get_num_threads(),
         COEFFICIENTS(j, k);
         for (long i = from; i < to; i++) {
             V g = load(h_g + i * units + j, k), m = load(h_m + i * units + j, k);
@@ -236,11 +238,11 @@ void mlp(const float *h_g, const float *h_m, long rows, long units, const float 
 /* Gradients to h_g, h_m and, summed over rows, to the nine coefficients (in their order, `units` each). */
 void mlp_backward(const float *gradient, const float *h_g, const float *h_m, long rows, long units,
                   const float *const *c, float *to_g, float *to_m, float *to_c) {
-    int threads = threads_for(rows * units);
-    float *parts = calloc((size_t)threads * 9 * units, 4);
-    #pragma omp parallel num_threads(threads)
+    int most = threads_for(rows * units);
+    float *parts = calloc((size_t)most * 9 * units, 4);
+    #pragma omp parallel num_threads(most)
     {
-        int t = omp_get_thread_num();
+        int t = omp_get_thread_num(), threads = omp_get_num_threads();
         float *own = parts + t * 9 * units;
         BLOCKS(rows, units, t, threads,
             COEFFICIENTS(j, k);
@@ -259,7 +261,7 @@ void mlp_backward(const float *gradient, const float *h_g, const float *h_m, lon
             V sums[9] = {s0, s1, s2, s3, s4, s5, s6, s7, s8};
             EACH(n, 9) store(own + n * units + j, load(own + n * units + j, k) + sums[n] * fresh, k);)
     }
-    add_parts(parts, threads, 9 * units);
+    add_parts(parts, most, 9 * units);
     memcpy(to_c, parts, 4 * 9 * units);
     free(parts);
 }
@@ -374,11 +376,11 @@ void bernoulli(const float *products, const float *bias, const float *x, long sa
 /* to_products[k, b, d] = gradient[k, b] (x[b, d] - sigmoid(l)), and their sums over k and b to the bias */
 void bernoulli_backward(const float *gradient, const float *products, const float *bias, const float *x, long samples,
                         long rows, long columns, float *to_products, float *to_bias) {
-    int threads = threads_for(samples * rows * columns);
-    float *parts = calloc((size_t)threads * columns, 4);
-    #pragma omp parallel num_threads(threads)
+    int most = threads_for(samples * rows * columns);
+    float *parts = calloc((size_t)most * columns, 4);
+    #pragma omp parallel num_threads(most)
     {
-        int t = omp_get_thread_num();
+        int t = omp_get_thread_num(), threads = omp_get_num_threads();
         float *own = parts + t * columns;
         for (long i = samples * rows * t / threads; i < samples * rows * (t + 1) / threads; i++)
             for (long j = 0; j < columns; j += WIDTH) {
@@ -389,18 +391,18 @@ void bernoulli_backward(const float *gradient, const float *products, const floa
                 store(own + j, load(own + j, k) + to, k);
             }
     }
-    add_parts(parts, threads, columns);
+    add_parts(parts, most, columns);
     memcpy(to_bias, parts, 4 * columns);
     free(parts);
 }
 
 /* Sum of squares of all tensors, in double: there are millions of entries. */
 double squares(const float *const *tensors, const long *sizes, long count) {
-    int threads = omp_get_max_threads();
-    double *parts = calloc(threads, 8), total = 0;
-    #pragma omp parallel num_threads(threads)
+    int most = omp_get_max_threads();
+    double *parts = calloc(most, 8), total = 0;
+    #pragma omp parallel num_threads(most)
     {
-        int t = omp_get_thread_num();
+        int t = omp_get_thread_num(), threads = omp_get_num_threads();
         double own = 0;
         EACH(n, count) {
             const float *g = tensors[n];
@@ -411,26 +413,27 @@ double squares(const float *const *tensors, const long *sizes, long count) {
         }
         parts[t] = own;
     }
-    EACH(t, threads) total += parts[t];
+    EACH(t, most) total += parts[t];
     free(parts);
     return total;
 }
 
 /* Adam. s: rate / (1 - beta1^t), beta1, beta2, epsilon, sqrt(1 - beta2^t), scale of the gradient, its greatest entry (0:
-   any), 1 - rate * weight decay, decay of the average. The average may be missing. */
+   any), 1 - rate * weight decay, and 1 - beta1, 1 - beta2, 1 - decay of the average, which a float of the other would lose.
+   The average may be missing. */
 static void adam_range(float *restrict p, const float *restrict g, float *restrict m, float *restrict v,
                        float *restrict average, long n, const float *s) {
     const float rate = s[0], beta1 = s[1], beta2 = s[2], epsilon = s[3], root = s[4], scale = s[5];
-    const float most = s[6] > 0 ? s[6] : __builtin_inff(), keep = s[7], decay = s[8];
+    const float most = s[6] > 0 ? s[6] : __builtin_inff(), keep = s[7], rest1 = s[8], rest2 = s[9], rest = s[10];
     EACH(i, n) {
         float e = g[i] * scale;
         e = e > most ? most : e;
         e = e < -most ? -most : e;
-        m[i] = beta1 * m[i] + (1 - beta1) * e;
-        v[i] = beta2 * v[i] + (1 - beta2) * e * e;
+        m[i] = beta1 * m[i] + rest1 * e;
+        v[i] = beta2 * v[i] + rest2 * e * e;
         p[i] = p[i] * keep - rate * m[i] / (__builtin_sqrtf(v[i]) / root + epsilon);
     }
-    if (average) EACH(i, n) average[i] = decay * average[i] + (1 - decay) * p[i];
+    if (average) EACH(i, n) average[i] += rest * (p[i] - average[i]);
 }
 
 /* table: for each of `count` tensors the addresses of its values, gradient, first and second moment, and average. The

@@ -9,6 +9,7 @@ import ctypes
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -26,6 +27,8 @@ from memgen.cache import cache_folder
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fopenmp", "-fPIC")
 """No -ffast-math: it would let the compiler assume that there is no NaN, and training looks for them."""
 COMPILER_TIMEOUT = 120.0
+KINDS = ("model name", "flags", "Features", "CPU")
+"""The lines of /proc/cpuinfo that tell one kind of processor from another."""
 
 pointer, number = ctypes.c_void_p, ctypes.c_long
 SIGNATURES: dict[str, tuple[type, ...]] = {
@@ -57,13 +60,12 @@ def library() -> ctypes.CDLL | None:
     """The kernels, or None where they cannot be had."""
     if os.environ.get("MEMGEN_NATIVE") == "0" or platform.system() != "Linux":
         return None
-    compiler = shutil.which(os.environ.get("CC", "cc"))
-    if compiler is None:
+    compiler = shlex.split(os.environ.get("CC") or "cc")
+    if shutil.which(compiler[0]) is None:
         return None
-    # torch has loaded its OpenMP already; a library that asks for the same name shares it, and with it its threads.
     try:
-        loaded = ctypes.CDLL(str(_compiled(compiler)))
-    except (OSError, subprocess.SubprocessError):
+        loaded = _load(compiler)
+    except (OSError, RuntimeError, subprocess.SubprocessError):  # RuntimeError: there is no home folder
         return None
     for name, arguments in SIGNATURES.items():
         function = getattr(loaded, name)
@@ -72,22 +74,43 @@ def library() -> ctypes.CDLL | None:
     return loaded
 
 
-def _compiled(compiler: str) -> Path:
+def _load(compiler: list[str]) -> ctypes.CDLL:
+    """torch has loaded its OpenMP already; a library that asks for the same name shares it, and with it its threads."""
+    path = _compiled(compiler)
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError:  # made against another C library, perhaps: once more
+        path.unlink()
+        return ctypes.CDLL(str(_compiled(compiler)))
+
+
+def _compiled(compiler: list[str]) -> Path:
     """The file of the kernels in the cache, made if it is not there."""
     source = (resources.files("memgen") / "native" / "kernels.c").read_bytes()
-    about = "\n".join([compiler, *FLAGS, _processor(), torch.__version__])
+    about = "\n".join([*compiler, *FLAGS, _processor(), *platform.libc_ver(), torch.__version__])
     name = hashlib.sha256(source + about.encode()).hexdigest()[:16]
     folder = cache_folder() / "native"
     path = folder / f"kernels-{name}.so"
-    if not path.exists():
+    if not _whole(path):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             written, made = Path(scratch) / "kernels.c", Path(scratch) / path.name
             written.write_bytes(source)
-            command = [compiler, *FLAGS, "-shared", str(written), "-o", str(made)]
+            command = [*compiler, *FLAGS, "-shared", str(written), "-o", str(made)]
             subprocess.run(command, check=True, capture_output=True, timeout=COMPILER_TIMEOUT)
             made.replace(path)  # at once, so that two processes may do this side by side
+            path.with_suffix(".sha256").write_text(_digest(path))
     return path
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _whole(path: Path) -> bool:
+    """Whether it is the file that the compiler made: loading a damaged one could end the process."""
+    check = path.with_suffix(".sha256")
+    return path.exists() and check.exists() and check.read_text() == _digest(path)
 
 
 def _processor() -> str:
@@ -96,7 +119,7 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags"))}))
+    return "\n".join(sorted({line for line in lines if line.startswith(KINDS)}))
 
 
 def addresses(tensors: Sequence[Tensor | None]) -> ctypes.Array[ctypes.c_void_p]:
@@ -109,25 +132,28 @@ def serves(*tensors: Tensor) -> bool:
     return (
         all(t.dtype is torch.float32 and t.device.type == "cpu" and t.is_contiguous() for t in tensors)
         and not torch.compiler.is_compiling()
+        and torch._C._functorch.peek_interpreter_stack() is None  # torch.func wants formulas that it can transform
         and library() is not None
     )
 
 
 @contextmanager
 def flushed_denormals() -> Iterator[None]:
-    """Inside, numbers below 1e-38 count as zero, on all threads.
+    """Inside, numbers below 1e-38 count as zero: on all threads if there are kernels, else on this one.
 
     The normalised weights of most of K samples are of the order e^-100, so that the gradients which they scale are
     denormal, and a processor multiplies those many times more slowly.
     """
-    kernels = library()
-    if kernels is None:
-        torch.set_flush_denormal(True)
-    else:
-        kernels.flush_denormals(1)
+    kernels, before = library(), bool((torch.tensor([1e-30]) * 1e-10 == 0).all())
+    _flush(kernels, True)
     try:
         yield
     finally:
-        torch.set_flush_denormal(False)
-        if kernels is not None:
-            kernels.flush_denormals(0)
+        _flush(kernels, before)
+
+
+def _flush(kernels: ctypes.CDLL | None, on: bool) -> None:
+    """torch sets the thread that calls it, the kernels all others."""
+    torch.set_flush_denormal(on)
+    if kernels is not None:
+        kernels.flush_denormals(int(on))

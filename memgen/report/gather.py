@@ -20,7 +20,7 @@ from memgen.run import Run, Saved
 from memgen.scoring import fill, look, score
 from memgen.tasks.density import Likelihood
 from memgen.tasks.imputation import DEFAULT
-from memgen.tasks.inspection import places
+from memgen.tasks.inspection import MOST_SLOTS, places
 from memgen.tasks.patterns import missing_entries, scaled_patterns
 from memgen.tasks.sampling import reconstruct, sample
 from memgen.tasks.scores import SquaredError, row_errors, squared_error
@@ -148,8 +148,8 @@ def impute_patterns(subject: Subject, x: Float[Tensor, "N D"], seed: int) -> tup
 
 
 def memory(subject: Subject, limit: int, seed: int) -> list[Figure]:
-    """What `memgen inspect` draws; nothing for a model without memory."""
-    if not places(subject.saved.model):
+    """What `memgen inspect` draws; nothing for a model without memory or with too many slots to look at each."""
+    if not 0 < max((place.slots for place in places(subject.saved.model)), default=0) <= MOST_SLOTS:
         return []
     data, rows = subject.data, min(limit, SILENCED_ROWS)
     found = look(subject.saved.model, data, "test", None, rows, SILENCED_SAMPLES, seed)

@@ -18,7 +18,7 @@ from typing import Any, cast
 import torch
 from jaxtyping import Float, Float64, Real
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from memgen.errors import MemgenError
 from memgen.layers import evaluating, frozen
@@ -108,7 +108,7 @@ def log_likelihoods(
     # In float32 a row's encoding depends, in its last bits, on the rows beside it, and log w can magnify that to 1e-3
     # nats. x is encoded once, so float64 costs nothing.
     with evaluating(model):
-        encoder = copy.deepcopy(model).double()
+        encoder = in_double(model)
         model = cast(DGM, frozen(model))
         for first in range(start, len(x), batch_size):
             rows = x[first : first + batch_size].to(device)
@@ -118,6 +118,13 @@ def log_likelihoods(
                 encoding = Encoding(GaussianColumns(q.mean.to(rows), q.log_variance.to(rows)), ())
                 part = _score(model, Batch(rows), encoding, noise, samples, chunk)
             yield part
+
+
+def in_double(model: DGM) -> DGM:
+    """The model for `encode` alone: q(z_1|x) in float64, all else shared."""
+    encoder = copy.copy(model)
+    encoder._modules = {**model._modules, "q": nn.ModuleList([copy.deepcopy(model.q[0]).double()])}
+    return encoder
 
 
 def _score(model: DGM, batch: Batch, encoding: Encoding, noise: ExampleNoise, samples: int, chunk: int) -> Likelihood:

@@ -29,6 +29,8 @@ from memgen.tasks.sampling import sample
 CHUNK = 1000
 ROWS_AT_ONCE = 10_000
 """Samples of rows that pass through P together while slots are silenced."""
+MOST_SLOTS = 10_000
+"""Every slot is decoded, silenced and drawn by itself."""
 DEAD = 0.1
 """A slot is called dead if in no image it gets this part of an even share, 1/slots, of the preference."""
 
@@ -58,6 +60,8 @@ def places(model: DGM) -> list[Place]:
 def require_memory(model: DGM) -> list[Place]:
     if not (found := places(model)):
         raise MemgenError("this model has no memory to look into; train one with model.slots, such as digits-mem-vae")
+    if (most := max(place.slots for place in found)) > MOST_SLOTS:
+        raise MemgenError(f"every slot is looked at by itself, so up to {MOST_SLOTS:,} slots; this model has {most:,}")
     return found
 
 
