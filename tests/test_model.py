@@ -171,7 +171,7 @@ TWO_LEVELS = [
     "model.latent=[10, 5]",
     "model.slots=[[8, 0], [6]]",
     "objective.local_reconstruction=[[0.1, 0.1], [0.1]]",
-    "training.epochs=20",
+    "training.epochs=40",
     "training.rate=0.01",
     "training.evaluate_every=0",
 ]

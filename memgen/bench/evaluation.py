@@ -73,7 +73,9 @@ def evaluation_section(
         for name, recipe in recipes.items()
     }
     if not (absent := missing()):
-        actions.update(peer_scores(rows, x, scale))
+        peers = peer_scores(rows, x, scale)
+        actions.update(peers)
+        found.update(dict.fromkeys(peers, found["memgen, mnist-vae"]))
     tell(f"log p(x) of {scale.images} images with {scale.evaluation_samples:,} samples")
     between = partial(fastest.measure, [product for one in found.values() for product in one])
     blocks = alternate(actions, scale.repeats, 1, between)

@@ -75,8 +75,7 @@ def compare(name: str, K: int, scale: Scale, fastest: Fastest, rows: Float[Tenso
     actions[ONLY], found[ONLY] = in_order(found["memgen"]), found["memgen"]
     if not missing():
         actions["pythae"] = peer(rows, K, BATCH).step
-        if not memory:
-            found["pythae"] = products(recipe, K, BATCH)
+        found["pythae"] = products(Recipe.named("mnist-vae"), K, BATCH)
     for action in actions.values():
         for _ in range(scale.warm):
             action()

@@ -1,0 +1,110 @@
+"""What each piece of the fast training step is worth: how many times as long a step takes without it.
+
+    python benchmarks/pieces.py [--samples 1] [--rounds 9] [--steps 15] [--compile]
+
+A step of mnist-mem-vae on MNIST, batch 100. One model, which has trained for 30 steps; the pieces are taken out one at
+a time, in blocks that alternate in one process. With --compile also a second model whose loss torch.compile has made of
+the plain formulas. The figures are medians of blocks and of ratios of neighbouring blocks.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+
+from memgen.bench.clock import seconds, spread, times_faster
+from memgen.bench.rows import rows as mnist
+from memgen.model import Batch
+from memgen.native.library import flushed_denormals
+from memgen.objective import importance, local_reconstruction, loss, plain
+from memgen.optimizer import Settings
+from memgen.recipe import Recipe, build
+from memgen.train import begin, byte_levels, drawn, train_step
+
+CHOSEN = torch.arange(100)
+FORMULAS, OPTIMIZER, FLUSHING, BYTES = "kernels of formulas", "kernel of the optimizer", "flushing denormals", "bytes"
+
+
+@contextmanager
+def without(*pieces: str) -> Iterator[None]:
+    """Inside, these pieces are missing."""
+    with ExitStack() as stack:
+        if FORMULAS in pieces:
+            stack.enter_context(patch("memgen.native.functions.serves", lambda *tensors: False))
+        if OPTIMIZER in pieces:
+            stack.enter_context(patch("memgen.optimizer.serves", lambda *tensors: False))
+        stack.enter_context(nullcontext() if FLUSHING in pieces else flushed_denormals())
+        yield
+
+
+def native_step(rows: Tensor, recipe: Recipe) -> Callable[[bool], None]:
+    state, levels = begin(build(recipe), recipe), byte_levels(rows)
+    state.model.train()
+
+    def step(use_bytes: bool = True) -> None:
+        x = drawn(rows, levels if use_bytes else None, CHOSEN, state.generator)
+        train_step(state, Batch(x), recipe, 600)
+        state.step += 1
+
+    return step
+
+
+def compiled_step(rows: Tensor, recipe: Recipe) -> Callable[[bool], None]:
+    """The same step, its loss compiled; without the logging of the bound."""
+    state, levels = begin(build(recipe), recipe), byte_levels(rows)
+    model, objective, training = state.model.train(), recipe.objective, recipe.training
+
+    @torch.compile
+    def value(x: Tensor, *noise: Tensor) -> Tensor:
+        estimate = plain(model, Batch(x), noise, importance)
+        return loss(estimate.surrogate, local_reconstruction(estimate.inference, objective.local_reconstruction))
+
+    def step(use_bytes: bool = True) -> None:
+        noise = model.noise(objective.samples, len(CHOSEN), state.generator)
+        result = value(drawn(rows, levels, CHOSEN, state.generator), *noise)
+        state.optimizer.clear()
+        result.backward()
+        limits = {"clip_norm": training.clip_norm, "clip_value": training.clip_value}
+        state.optimizer.step(Settings(training.rate, training.epsilon, **limits))
+
+    return step
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--samples", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--steps", type=int, default=15)
+    parser.add_argument("--compile", action="store_true")
+    options = parser.parse_args()
+    rows, what = mnist()
+    recipe = Recipe.named("mnist-mem-vae").override(f"objective.samples={options.samples}")
+    own = native_step(rows, recipe)
+    cases: dict[str, tuple[Callable[[bool], None], tuple[str, ...]]] = {"all of it": (own, ())}
+    for piece in (FORMULAS, OPTIMIZER, FLUSHING, BYTES):
+        cases[f"without {piece}"] = own, (piece,)
+    cases["without any of these"] = own, (FORMULAS, OPTIMIZER, FLUSHING, BYTES)
+    if options.compile:
+        cases["torch.compile of the loss"] = compiled_step(rows, recipe), ()
+    blocks: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(30):
+        with without():
+            own(True)
+    for _ in range(options.rounds):
+        for name, (step, pieces) in cases.items():
+            with without(*pieces):
+                step(True)
+                blocks[name].append(seconds(lambda: step(BYTES not in pieces), options.steps))  # noqa: B023
+    print(f"K = {options.samples}, {torch.get_num_threads()} threads, {what}, medians of {options.rounds} blocks")
+    for name, taken in blocks.items():
+        ratio = times_faster(blocks["all of it"], taken)
+        print(f"{name:34s} {1e3 * spread(taken).median:8.1f} ms a step, {ratio:.2f} x all of it")
+
+
+if __name__ == "__main__":
+    main()
