@@ -78,9 +78,8 @@ class Adam:
             Slot(
                 name,
                 parameter,
-                torch.zeros_like(
-                    parameter
-                ),  # written now: rows that are first met while training would cost page faults
+                # Zeros are written now: rows that are first met while training would cost a page fault each.
+                torch.zeros_like(parameter),
                 torch.zeros_like(parameter),
                 averages[name].data if averages else None,
                 torch.zeros(len(parameter), dtype=torch.int32, device=parameter.device) if name in sparse else None,

@@ -154,9 +154,9 @@ def choose_device(name: str) -> str:
 
 def choose_execution(device: str, kept: dict[str, Any] | None) -> dict[str, Any]:
     """What else the bits of a result depend on: decided when a run starts, kept when it is resumed."""
+    path = "plain" if library() is None else "native"
     if kept is None:
         threads, version = torch.get_num_threads(), torch.__version__
-        path = "plain" if library() is None else "native"
         return {"device": choose_device(device), "threads": threads, "torch": str(version), "path": path}
     if device not in ("auto", kept["device"]):
         raise MemgenError(f"this run was started on {kept['device']} and stays there; leave out --device {device}")
@@ -168,7 +168,6 @@ def choose_execution(device: str, kept: dict[str, Any] | None) -> dict[str, Any]
             "last bits from that of an uninterrupted run",
             stacklevel=2,
         )
-    path = "plain" if library() is None else "native"
     if kept["path"] != path:
         warnings.warn(
             f"this run was started with {kept['path']} kernels, here are {path} ones: its end may differ in the last "
