@@ -43,6 +43,12 @@ class Batch:
     context: Float[Tensor, "B C"] | None = None
     """A condition, given to q(z_1|x) and to p(x|z_1), for models that were built with one."""
 
+    @staticmethod
+    def of(x: Float[Tensor, "B D"]) -> Batch:
+        """Rows in which NaN stands for a missing entry."""
+        missing = x.isnan()
+        return Batch(x, ~missing) if bool(missing.any()) else Batch(x)
+
 
 class Encoding(NamedTuple):
     """q(z_1|x) and the features of the net that gave it: the part of Q that does not grow with K."""
@@ -99,7 +105,8 @@ class Inference(NamedTuple):
 
 class Conditional(nn.Module):
     """A net that turns its input into a distribution: deterministic layers, then a head. P and Q differ only in that
-    P's layers are handed a memory.
+    P's layers are handed a memory. With `skip` the head sees the net's input too, beside the last layer: a linear path
+    around the layers, which small tables are mostly learnt by.
 
     >>> from memgen.layers import NORMS, Dense
     >>> from memgen.likelihoods import Gaussian
@@ -109,29 +116,31 @@ class Conditional(nn.Module):
     (torch.Size([10, 2]), torch.Size([10, 8]))
     """
 
-    def __init__(self, layers: Sequence[nn.Module], head: nn.Module) -> None:
+    def __init__(self, layers: Sequence[nn.Module], head: nn.Module, skip: bool = False) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.head = head
+        self.skip = skip and len(layers) > 0
 
     def forward(self, h: Float[Tensor, "*rows inputs"]) -> tuple[Distribution, tuple[Activation, ...]]:
-        features = []
+        features, inputs = [], h
         for layer in self.layers:
             activation = layer(h)
             features.append(activation)
             h = activation.output
-        return self.head(h), tuple(features)
+        return self.head(torch.cat([h, inputs], -1) if self.skip else h), tuple(features)
 
 
 class DGM(nn.Module):
     """A deep generative model: `q` and `p` list one Conditional per stochastic level, from the data upwards.
 
     q[0] gives q(z_1|x), q[l] gives q(z_{l+1}|z_l); p[0] gives p(x|z_1), p[l] gives p(z_l|z_{l+1}). The prior of the
-    top level is N(0, I).
+    top level is N(0, I). With `mask` Q is told which entries are observed, so that it can learn from incomplete rows.
     """
 
-    def __init__(self, q: Sequence[Conditional], p: Sequence[Conditional]) -> None:
+    def __init__(self, q: Sequence[Conditional], p: Sequence[Conditional], mask: bool = False) -> None:
         super().__init__()
+        self.mask = mask
         # Q is registered before P: write_statistics needs the order in which the layers run.
         self.q = nn.ModuleList(q)
         self.p = nn.ModuleList(p)
@@ -148,10 +157,13 @@ class DGM(nn.Module):
         return tuple(torch.randn(K, B, d, generator=generator, device=generator.device) for d in self.latent)
 
     def encode(self, batch: Batch) -> Encoding:
-        """q(z_1|x). Unobserved entries reach Q as zeros."""
-        h = self.likelihood.encode(batch.x if batch.observed is None else batch.x.where(batch.observed, 0))
-        if batch.observed is not None:
-            h = (h.unflatten(-1, (batch.x.shape[-1], -1)) * batch.observed.unsqueeze(-1)).flatten(-2)
+        """q(z_1|x). Unobserved entries reach Q as zeros, which after standardisation is their mean."""
+        x, observed, head = batch.x, batch.observed, self.likelihood
+        h = head.encode(x if observed is None else x.where(observed, 0))
+        if observed is not None:
+            h = h * observed[..., head.owners]
+        if self.mask:
+            h = torch.cat([h, torch.ones_like(x) if observed is None else observed.to(x)], -1)
         return Encoding(*self.q[0](_with_context(h, batch.context)))
 
     def infer(self, encoding: Encoding, noise: Levels) -> Posterior:

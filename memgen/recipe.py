@@ -22,7 +22,8 @@ from torch import nn
 from memgen.data import DATASETS
 from memgen.errors import MemgenError, unknown
 from memgen.layers import NORMS, Dense, MemoryLayer
-from memgen.likelihoods import LIKELIHOODS, Gaussian
+from memgen.likelihoods import LIKELIHOODS, Gaussian, Head
+from memgen.likelihoods.mixed import Kind
 from memgen.memory import ATTENTIONS, COMPOSITIONS, SPARSE_ATTENTIONS, Memory
 from memgen.model import DGM, Conditional
 from memgen.objective import BOUNDS, CHOOSING, ESTIMATORS
@@ -65,8 +66,19 @@ class Model:
     composition: str = setting("mlp", "how memory and layer are put together", choices=COMPOSITIONS)
     norm: str = setting("batch", "normalisation of the deterministic layers", choices=NORMS)
     likelihood: str = setting("auto", "p(x|z); auto: what the data set asks for", choices=("auto", *LIKELIHOODS))
-    sigma_floor: float = setting(0.0, "least sigma of a gaussian likelihood", at_least=0)
+    sigma_floor: float = setting(
+        0.0,
+        "least sigma of a gaussian likelihood; mixed: in units of each column's deviation, 0 stands for 0.01",
+        at_least=0,
+    )
     categories: int = setting(2, "number of categories of a categorical likelihood", at_least=2)
+    mask: bool = setting(False, "tell Q which entries are observed, to train on incomplete rows")
+    skip: bool = setting(False, "a linear path around the layers of P and Q")
+    start: str = setting(
+        "random",
+        "random: the paper's values; linear: probabilistic PCA of the rows, with skip",
+        choices=("random", "linear"),
+    )
 
 
 @dataclass(frozen=True)
@@ -346,6 +358,8 @@ def _check_together(recipe: Recipe) -> None:
         )
     if model.attention == "product" and any(math.isqrt(n) ** 2 != n for n in _flat(model.slots)):
         raise MemgenError(f"model.attention product needs square numbers of model.slots, not {_flat(model.slots)}")
+    if model.start == "linear" and not (model.skip and all(model.hidden)):
+        raise MemgenError("model.start linear needs model.skip=true and a layer around which to skip")
     if training.optimizer == "adam" and training.weight_decay:
         raise MemgenError("training.weight_decay is for the optimizer adamw")
 
@@ -361,8 +375,13 @@ def likelihood_name(recipe: Recipe) -> str:
     return DATASETS[recipe.data.name].likelihood if name == "auto" else name
 
 
-def build(recipe: Recipe, columns: int | None = None) -> DGM:
-    """The model of a recipe, with starting values from its seed; `columns` of x if not those of its data set.
+TABLE_FLOOR = 0.01
+"""The least sigma of a table's real columns, in units of their standard deviations."""
+
+
+def build(recipe: Recipe, columns: int | None = None, kinds: Sequence[Kind] = ()) -> DGM:
+    """The model of a recipe, with starting values from its seed; `columns` of x if not those of its data set, and the
+    `kinds` of a table's columns.
 
     >>> from memgen.model import count_parameters
     >>> count_parameters(build(Recipe.named("mnist-mem-vae")))
@@ -373,6 +392,7 @@ def build(recipe: Recipe, columns: int | None = None) -> DGM:
     heads: dict[str, dict[str, Any]] = {
         "gaussian": {"floor": settings.sigma_floor},
         "categorical": {"categories": settings.categories},
+        "mixed": {"kinds": kinds, "floor": settings.sigma_floor or TABLE_FLOOR},
     }
     name = likelihood_name(recipe)
     likelihood = partial(LIKELIHOODS[name], **heads.get(name, {}))
@@ -384,23 +404,25 @@ def build(recipe: Recipe, columns: int | None = None) -> DGM:
             raise MemgenError(f"cannot build this model: {str(error).splitlines()[0]}") from None
 
 
-def assemble(settings: Model, columns: int, likelihood: Callable[[int, int], nn.Module]) -> DGM:
+def assemble(settings: Model, columns: int, likelihood: Callable[[int, int], Head]) -> DGM:
     """Q and P of every level. Level l lies between `below` (x or z_l) and z_{l+1}."""
     slots = levels_of(settings.slots, settings.hidden, 0)
     q, p, below = [], [], columns
     for level, (hidden, latent) in enumerate(zip(settings.hidden, settings.latent, strict=True)):
-        head = (likelihood if level == 0 else Gaussian)(hidden[0] if hidden else latent, below)
-        inputs = head.encoded
-        assert isinstance(inputs, int)
+        around = settings.skip and len(hidden) > 0
+        make: Callable[[int, int], Head] = likelihood if level == 0 else Gaussian
+        head = make((hidden[0] if hidden else latent) + around * latent, below)
+        inputs = head.encoded + (columns if settings.mask and level == 0 else 0)
         q_layers = [Dense(i, o, NORMS[settings.norm]) for i, o in zip((inputs, *hidden), hidden, strict=False)]
         # P runs from z down to the data, so its layers are built from the last of `hidden` to the first.
         downwards = list(zip(reversed(hidden), reversed(slots[level]), strict=True))
         p_inputs = (latent, *reversed(hidden))
         p_layers = [_p_layer(settings, i, o, n) for i, (o, n) in zip(p_inputs, downwards, strict=False)]
-        q.append(Conditional(q_layers, Gaussian(hidden[-1] if hidden else inputs, latent)))
-        p.append(Conditional(p_layers, head))
+        q_head = Gaussian((hidden[-1] if hidden else inputs) + around * inputs, latent)
+        q.append(Conditional(q_layers, q_head, settings.skip))
+        p.append(Conditional(p_layers, head, settings.skip))
         below = latent
-    return DGM(q, p)
+    return DGM(q, p, settings.mask)
 
 
 def _p_layer(settings: Model, inputs: int, units: int, slots: int) -> nn.Module:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -57,17 +58,30 @@ def binarise(x: Float[Tensor, "rows columns"], seed: int = BINARISATION_SEED) ->
     return torch.from_numpy((uniform < x.double().cpu().numpy()).astype(np.float32)).to(x.device)
 
 
+def row_keys(x: Float[Tensor, "rows columns"]) -> list[int]:
+    """A key per row that depends on its content alone, so that its noise is the same beside any other rows.
+
+    >>> a, b, c = row_keys(torch.tensor([[0.0, 1.0], [1.0, 0.0], [-0.0, 1.0]]))
+    >>> a == c, a == b
+    (True, False)
+    """
+    content = (x.double() + 0.0).cpu().numpy()  # adding zero makes one of the two zeros that floats have
+    content = np.where(np.isnan(content), np.nan, content)  # and this one of the many NaNs
+    return [int.from_bytes(hashlib.blake2b(row.tobytes(), digest_size=4).digest(), "little") for row in content]
+
+
 class ExampleNoise:
-    """Standard normal noise that is a function of the seed, the example's index and the block of samples alone.
+    """Standard normal noise that is a function of the seed, the example's key and the block of samples alone; a key is
+    the example's index, or made of its content (`row_keys`).
 
     Whatever batches and chunks an evaluation uses, example i meets the same noise, and no two examples share any. torch
     seeds its CPU generator with 32 bits, so the examples get consecutive seeds, which cannot collide, not hashed ones,
     which would (10,000 hashes of 32 bits collide in one run out of a hundred).
     """
 
-    def __init__(self, seed: int, indices: range, sizes: tuple[int, ...]) -> None:
+    def __init__(self, seed: int, keys: Sequence[int], sizes: tuple[int, ...]) -> None:
         start = stream(seed, Purpose.EVALUATION)
-        self.generators = [torch.Generator().manual_seed((start + index) % 2**32) for index in indices]
+        self.generators = [torch.Generator().manual_seed((start + key) % 2**32) for key in keys]
         self.sizes = sizes
 
     def block(self) -> tuple[Float[Tensor, "BLOCK B d"], ...]:
@@ -87,14 +101,16 @@ class StepNoise(NamedTuple):
 
 
 class RowNoise:
-    """Noise of Markov chains, one chain per row, that is a function of the seed, the row's index and the step alone."""
+    """Noise of Markov chains, one chain per row, that is a function of the seed, the row's key and the step alone."""
 
     AHEAD = 10
     """Steps drawn at once: fewer calls. Fixed: it is part of what a seed means."""
 
-    def __init__(self, seed: int, indices: range, sizes: tuple[int, ...], columns: int, device: torch.device) -> None:
+    def __init__(
+        self, seed: int, keys: Sequence[int], sizes: tuple[int, ...], columns: int, device: torch.device
+    ) -> None:
         start = stream(seed, Purpose.IMPUTATION)
-        self.generators = [torch.Generator().manual_seed((start + index) % 2**32) for index in indices]
+        self.generators = [torch.Generator().manual_seed((start + key) % 2**32) for key in keys]
         self.sizes, self.columns, self.device = sizes, columns, device
 
     def steps(self) -> Iterator[StepNoise]:
@@ -113,9 +129,9 @@ class RowNoise:
 class Choices:
     """Uniform numbers for choosing among states, per row, apart from the noise that makes the states."""
 
-    def __init__(self, seed: int, indices: range, device: torch.device) -> None:
+    def __init__(self, seed: int, keys: Sequence[int], device: torch.device) -> None:
         start = stream(seed, Purpose.CHOICES)
-        self.generators = [torch.Generator().manual_seed((start + index) % 2**32) for index in indices]
+        self.generators = [torch.Generator().manual_seed((start + key) % 2**32) for key in keys]
         self.device = device
 
     def uniform(self, n: int, width: int) -> Float[Tensor, "n B width"]:

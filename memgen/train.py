@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from memgen.data.dataset import Dataset
@@ -25,6 +25,7 @@ from memgen.objective import BOUNDS, CHOOSING, ESTIMATORS, local_reconstruction,
 from memgen.optimizer import Adam, Settings, slots_used
 from memgen.recipe import Recipe, Training
 from memgen.seeds import Purpose, generator
+from memgen.start import start_linear
 from memgen.tasks.density import Likelihood, log_likelihood
 
 CHUNK = 1000
@@ -172,8 +173,11 @@ def fit(
     data = as_read_by(model, data if isinstance(data, Dataset) else Dataset("rows", data))
     rows = training_rows(model, data, recipe)
     levels = byte_levels(rows) if data.stochastic else None
+    missing = rows.isnan() if bool(rows.isnan().any()) else None
     sizes = batch_sizes(len(rows), recipe.training)
-    state = begin(model, recipe) if state is None else state
+    if state is None:
+        adapt(model, data, recipe)
+        state = begin(model, recipe)
     warn_of_bias(recipe)
     while state.epoch < recipe.training.epochs:
         clock = time.perf_counter() - state.seconds
@@ -186,7 +190,7 @@ def fit(
         with flushed_denormals():  # without it a step takes 3 times as long at K = 50
             for chosen in state.order[: sum(sizes)].split(sizes)[state.step :]:
                 x = drawn(rows, levels, chosen, state.generator) if data.stochastic else rows[chosen]
-                state.log[state.step] = train_step(state, Batch(x), recipe, len(sizes))
+                state.log[state.step] = train_step(state, batch_of(x, missing, chosen), recipe, len(sizes))
                 state.step += 1
                 state.seconds = time.perf_counter() - clock
                 if state.step % LOOK_EVERY == 0:
@@ -224,6 +228,20 @@ def drawn(
     return (words.view(torch.uint8)[: v.numel()].view_as(v) < v).to(rows)
 
 
+def batch_of(x: Float[Tensor, "B D"], missing: Bool[Tensor, "N D"] | None, chosen: Int[Tensor, " B"]) -> Batch:
+    """The bound is that of what is observed: missing entries reach Q as zeros and are absent from log p(x|z)."""
+    return Batch(x) if missing is None else Batch(x, ~missing[chosen])
+
+
+def adapt(model: DGM, data: Dataset, recipe: Recipe) -> None:
+    """Before the first step: the likelihood takes the units of the columns from the training rows, and the linear path
+    its values, if the recipe says so."""
+    rows = data.rows(recipe.data.train_on).to(next(model.parameters()))
+    model.likelihood.adapt(rows)
+    if recipe.model.start == "linear":
+        start_linear(model, rows)
+
+
 def warn_of_bias(recipe: Recipe) -> None:
     objective = recipe.objective
     if objective.estimator == "stl" and objective.bound == "importance" and objective.samples > 1:
@@ -250,7 +268,7 @@ def check_rows(model: DGM, rows: Float[Tensor, "N D"], stochastic: bool, what: s
         low, high = float(rows.min()), float(rows.max())
         raise MemgenError(f"{what} is to be binarised, so it must lie in [0, 1]; it goes from {low:g} to {high:g}")
     # Rounding stands for any outcome of the binarisation; it keeps a NaN, which is then reported with its place.
-    check_values(model.likelihood, rows.round() if stochastic else rows, what)
+    check_values(model.likelihood, rows.round() if stochastic else rows, what, missing=model.mask)
 
 
 def train_step(state: State, batch: Batch, recipe: Recipe, steps: int) -> Float[Tensor, "3"]:
@@ -390,8 +408,9 @@ def _collect(model: DGM, x: Float[Tensor, "N D"], stochastic: bool, seed: int) -
         own = generator(seed, Purpose.STATISTICS)
         for rows in x.split(CHUNK):
             rows = rows.to(device)
+            batch = Batch.of(rows)
             if stochastic:
-                rows = (torch.rand(rows.shape, generator=own).to(device) < rows).to(rows)
-            yield Batch(rows), tuple(level.to(device) for level in model.noise(1, len(rows), own))
+                batch = replace(batch, x=(torch.rand(rows.shape, generator=own).to(device) < rows).to(rows))
+            yield batch, tuple(level.to(device) for level in model.noise(1, len(rows), own))
 
     write_statistics(model, chunks)

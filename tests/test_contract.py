@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -55,7 +57,10 @@ def test_norm(name: str, rows: tuple[int, ...]) -> None:
     assert NORMS[name](4)(h).shape == h.shape
 
 
-OPTIONS: dict[str, dict[str, int]] = {"categorical": {"categories": 3}}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "categorical": {"categories": 3},
+    "mixed": {"kinds": [("count", 0), ("categorical", 4), ("positive", 0)]},
+}
 
 
 @pytest.mark.parametrize("rows", ROWS)

@@ -26,6 +26,7 @@ LAYERS = [
     {"seeds", "layers", "storage", "progress", "optimizer"},
     {"memory", "likelihoods", "data"},
     {"model"},
+    {"start"},
     {"objective"},
     {"recipe"},
     {"tasks"},

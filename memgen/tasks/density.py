@@ -76,8 +76,11 @@ def log_likelihood(
     binarisation: int | None = None,
     batch_size: int = 8,
     chunk: int = BLOCK,
+    keys: Sequence[int] | None = None,
 ) -> Likelihood:
     """log p(x) of every row of x. `binarisation` is the seed by which grey levels become 0 and 1, where they must.
+    Where the model was built with `mask`, NaN is a missing entry, and log p is that of the others. A row's noise is a
+    function of `seed` and of its key: by default its place among the rows.
 
     >>> from memgen.recipe import Recipe, build
     >>> model = build(Recipe().override(["model.hidden=[]", "model.latent=2"]), columns=3)
@@ -85,7 +88,7 @@ def log_likelihood(
     >>> result.elbo.item() <= result.bounds[50].item() <= result.mean
     True
     """
-    return join(list(log_likelihoods(model, x, samples, 0, seed, binarisation, batch_size, chunk)))
+    return join(list(log_likelihoods(model, x, samples, 0, seed, binarisation, batch_size, chunk, keys)))
 
 
 def log_likelihoods(
@@ -97,26 +100,28 @@ def log_likelihoods(
     binarisation: int | None = None,
     batch_size: int = 8,
     chunk: int = BLOCK,
+    keys: Sequence[int] | None = None,
 ) -> Generator[Likelihood, None, None]:
     """The same, a few examples at a time from example `start` on, for progress bars and for going on later."""
     if samples < 1:
         raise MemgenError(f"samples must be at least 1, not {samples}")
-    x = torch.as_tensor(x, dtype=torch.float32)
+    weights = next(model.parameters())
+    x = torch.as_tensor(x, dtype=weights.dtype)
     x = x if binarisation is None else binarise(x, binarisation)
-    check_values(model.likelihood, x)
-    device = next(model.parameters()).device
+    check_values(model.likelihood, x, missing=model.mask)
+    keys = range(len(x)) if keys is None else keys
     # In float32 a row's encoding depends, in its last bits, on the rows beside it, and log w can magnify that to 1e-3
     # nats. x is encoded once, so float64 costs nothing.
     with evaluating(model):
         encoder = in_double(model)
         model = cast(DGM, frozen(model))
         for first in range(start, len(x), batch_size):
-            rows = x[first : first + batch_size].to(device)
-            noise = ExampleNoise(seed, range(first, first + len(rows)), model.latent)
+            rows = x[first : first + batch_size].to(weights)
+            noise = ExampleNoise(seed, keys[first : first + batch_size], model.latent)
             with torch.inference_mode():
-                q = encoder.encode(Batch(rows.double())).q
+                q = encoder.encode(Batch.of(rows.double())).q
                 encoding = Encoding(GaussianColumns(q.mean.to(rows), q.log_variance.to(rows)), ())
-                part = _score(model, Batch(rows), encoding, noise, samples, chunk)
+                part = _score(model, Batch.of(rows), encoding, noise, samples, chunk)
             yield part
 
 

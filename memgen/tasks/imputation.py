@@ -25,7 +25,7 @@ from torch import Tensor
 
 from memgen.errors import MemgenError, unknown
 from memgen.layers import require_statistics
-from memgen.likelihoods import Distribution, GaussianColumns, check_values
+from memgen.likelihoods import Distribution, GaussianColumns, Head, check_values
 from memgen.model import DGM, Batch, Encoding, Terms
 from memgen.seeds import Choices, RowNoise, StepNoise
 
@@ -41,7 +41,7 @@ class State(NamedTuple):
     """One state of every row."""
 
     x: Float[Tensor, "B D"]
-    """The rows, completed."""
+    """The rows, completed: where states have weights by the means of p, else by draws."""
     p: Distribution
     """p(x|z) of the state's z."""
     log_weight: Float[Tensor, " B"]
@@ -128,7 +128,22 @@ def importance(model: DGM, batch: Batch, burn: int, noise: Iterator[StepNoise]) 
         p = model.decode(z[0][0])
         # A proposal may be so far out that nothing of it is finite: it weighs nothing.
         log_w = (_log_p_observed(p, batch) + log_p_z - log_proposal).nan_to_num(nan=-torch.inf)
-        yield State(complete(batch, p.icdf(eps.uniform)), p, log_w, torch.ones_like(log_w, dtype=torch.bool))
+        yield State(complete(batch, p.mean), p, log_w, torch.ones_like(log_w, dtype=torch.bool))
+
+
+def observed(model: DGM, batch: Batch, burn: int, noise: Iterator[StepNoise]) -> Iterator[State]:
+    """Self-normalised importance sampling by a Q that was trained on incomplete rows (Mattei and Frellsen, 2019):
+
+        z ~ q(z | x_obs),    w = p(x_obs, z) / q(z | x_obs)
+
+    The rows are encoded once, and every state counts.
+    """
+    encoding = model.encode(batch)
+    for eps in noise:
+        z, log_q, _ = model.infer(encoding, eps.normal)
+        p = model.decode(z[0][0])
+        log_w = (_log_p_observed(p, batch) + _sum(model.log_p_z(z)) - _sum(log_q)).nan_to_num(nan=-torch.inf)
+        yield State(complete(batch, p.mean), p, log_w, torch.ones_like(log_w, dtype=torch.bool))
 
 
 def _parameters(q: GaussianColumns) -> tuple[Tensor, Tensor]:
@@ -176,7 +191,16 @@ D = TypeVar("D")
 def select_fields(chosen: Bool[Tensor, " B"], new: D, old: D) -> D:
     """The same for every field of a distribution; what both share, such as the bias of a head, stays as it is."""
     pairs = [(getattr(new, field.name), getattr(old, field.name)) for field in fields(cast(Any, new))]
-    return type(new)(*(a if a is b else select(chosen, a, b) for a, b in pairs))
+    return type(new)(*(_selected(chosen, a, b) for a, b in pairs))
+
+
+def _selected(chosen: Bool[Tensor, " B"], new: Any, old: Any) -> Any:
+    """A field may be a distribution itself, or several of them."""
+    if new is old:
+        return new
+    if isinstance(new, tuple):
+        return tuple(_selected(chosen, a, b) for a, b in zip(new, old, strict=True))
+    return select(chosen, new, old) if isinstance(new, Tensor) else select_fields(chosen, new, old)
 
 
 @dataclass(frozen=True)
@@ -194,6 +218,8 @@ class Method:
     """The last part of the steps that counts; 0: the very last state alone."""
     weighted: bool = False
     """Whether the states have weights; else they are a chain."""
+    masked: bool = False
+    """Whether it is for models that were built with `mask`, whose Q reads incomplete rows."""
 
     def kept(self, steps: int) -> int:
         return max(1, round(self.keep * steps))
@@ -204,18 +230,21 @@ METHODS: dict[str, Method] = {
     "gibbs": Method(gibbs, grey=True),
     "mwg": Method(mwg),
     "importance": Method(importance, weighted=True),
+    "observed": Method(observed, weighted=True, keep=1.0, masked=True),
 }
 """name -> how the missing values are found."""
 
 DEFAULT = "importance"
 """The best mean on validation images at equal decoder passes (docs/imputation.md)."""
+DEFAULT_MASKED = "observed"
+"""Where Q was trained on incomplete rows."""
 DEFAULT_DRAWS = "gibbs"
 """For completions: its likelihood is level with the best, and all its states are different, not the few with weight."""
 
 
-def method_for(name: str | None, draws: int) -> str:
-    """The named method, or the default for what is asked."""
-    chosen = name or (DEFAULT_DRAWS if draws else DEFAULT)
+def method_for(name: str | None, draws: int, masked: bool = False) -> str:
+    """The named method, or the default for what is asked of a model that was built with `mask`, or not."""
+    chosen = name or (DEFAULT_MASKED if masked else DEFAULT_DRAWS if draws else DEFAULT)
     if chosen not in METHODS:
         raise unknown("imputation method", chosen, METHODS)
     return chosen
@@ -256,6 +285,7 @@ def impute(
     smooth: bool = False,
     seed: int = 0,
     batch_size: int = 250,
+    keys: Sequence[int] | None = None,
 ) -> Imputation:
     """Fill in the entries of x that are not observed, which may hold anything, NaN too.
 
@@ -270,7 +300,7 @@ def impute(
     tensor([[0., 1.],
             [0., 1.]], dtype=torch.float64)
     """
-    return join(list(imputations(model, x, observed, method, steps, keep, draws, smooth, seed, batch_size)))
+    return join(list(imputations(model, x, observed, method, steps, keep, draws, smooth, seed, batch_size, keys=keys)))
 
 
 def imputations(
@@ -285,11 +315,12 @@ def imputations(
     seed: int = 0,
     batch_size: int = 250,
     batch_statistics: bool = False,
+    keys: Sequence[int] | None = None,
 ) -> Generator[Imputation, None, None]:
     """The same, a batch of rows at a time, for progress bars. With `batch_statistics` batch norm uses the statistics of
     the batch at hand, as the paper's authors did; rows then depend on the rows beside them.
     """
-    method = method_for(method, draws)
+    method = method_for(method, draws, model.mask)
     own = METHODS[method]
     keep = own.kept(steps) if keep is None else keep
     _check_counts(steps, keep, draws, own)
@@ -305,11 +336,12 @@ def imputations(
         indices = range(int(some[0]), int(some[-1]) + 1)
         rows = slice(indices.start, indices.stop)
         batch = Batch(x[rows].double().to(device), observed[rows].to(device))
-        noise = RowNoise(seed, indices, model.latent, x.shape[1], device)
+        own_keys = indices if keys is None else keys[rows]
+        noise = RowNoise(seed, own_keys, model.latent, x.shape[1], device)
         with torch.no_grad():
             states = islice(own.states(inner, batch, steps - keep, noise.steps()), steps - keep, steps)
-            kept = Completions(draws, keep, batch, smooth, Choices(seed, indices, device) if own.weighted else None)
-            result = _collect(batch, states, kept)
+            kept = Completions(draws, keep, batch, smooth, Choices(seed, own_keys, device) if own.weighted else None)
+            result = _collect(inner.likelihood, batch, states, kept)
         _check_finite(result)
         yield result
 
@@ -327,7 +359,9 @@ def _check_finite(result: Imputation) -> None:
 def _check_counts(steps: int, keep: int, draws: int, method: Method) -> None:
     if steps < 2:
         raise MemgenError(f"steps must be at least 2, not {steps}")
-    most = steps - 1 if method.weighted else steps  # weighted states need a completion to start from
+    most = (
+        steps - 1 if method.weighted and not method.masked else steps
+    )  # other weighted states need a completion to start from
     if not 1 <= keep <= most:
         raise MemgenError(f"with {steps} steps the number of states to keep must lie between 1 and {most}, not {keep}")
     if not 0 <= draws <= keep:
@@ -337,36 +371,44 @@ def _check_counts(steps: int, keep: int, draws: int, method: Method) -> None:
 def check_incomplete(model: DGM, x: Float[Tensor, "N D"], observed: Bool[Tensor, "N D"], method: str) -> None:
     """Refuse, in one line, observed values that the method cannot use."""
     head, own = model.likelihood, METHODS[method]
+    if own.masked and not model.mask:
+        raise MemgenError(f"the method {method} is for models that were trained with model.mask=true; this one was not")
     if own.fills_means and head.encoded != head.columns:
         raise MemgenError(
             f"the method {method} fills in means, which this likelihood has no code for; use gibbs or mwg"
         )
-    values = x.where(observed, 0)
-    grey = head.binary and own.grey and bool(((values >= 0) & (values <= 1)).all())
-    check_values(head, values.round() if grey else values, "the data")
+    values = x.where(observed, torch.nan)
+    absent = values.isnan() & observed
+    if bool(absent.any()):
+        row, column = absent.nonzero()[0].tolist()
+        raise MemgenError(f"the data has a NaN among its observed values, first at row {row}, column {column}")
+    grey = head.binary and own.grey and not bool(((values < 0) | (values > 1)).any())
+    check_values(head, values.round() if grey else values, "the data", missing=True)
 
 
-def _collect(batch: Batch, states: Iterator[State], kept: Completions) -> Imputation:
+def _collect(head: Head, batch: Batch, states: Iterator[State], kept: Completions) -> Imputation:
     """Weighted sums over the kept states, in one pass."""
     assert batch.observed is not None
     missing = ~batch.observed
     truth = batch.x.where(missing & ~batch.x.isnan(), 0)
     log_sum = batch.x.new_full((len(batch.x),), -torch.inf)
     log_squares, log_p = log_sum.clone(), log_sum.clone()
-    mean, accepted = torch.zeros_like(batch.x), torch.zeros_like(log_sum)
+    expected, accepted = log_sum.new_zeros(()), torch.zeros_like(log_sum)
     for state in states:
         log_w = state.log_weight
         log_sum = torch.logaddexp(log_sum, log_w)
         log_squares = torch.logaddexp(log_squares, 2 * log_w)
         share = torch.exp(log_w - log_sum)  # of this state among those so far
         counts = share > 0
-        mean = torch.where(counts.unsqueeze(-1), mean + share.unsqueeze(-1) * (state.p.mean - mean), mean)
+        moved = expected + share.unsqueeze(-1) * (head.expected(state.p) - expected)
+        expected = torch.where(counts.unsqueeze(-1), moved, expected)
         log_p_state = log_w + state.p.log_prob(truth).where(missing, 0).sum(-1)
         log_p = torch.logaddexp(log_p, log_p_state.where(counts, -torch.inf))
         accepted = accepted + state.accepted / kept.keep
         kept.add(state, share)
     log_p = (log_p - log_sum).where(~(batch.x.isnan() & missing).any(-1), torch.nan)
-    mean = mean.where((log_sum > -torch.inf).unsqueeze(-1), torch.nan)  # not one state with weight
+    # NaN where not one state had weight.
+    mean = head.decide(expected).where((log_sum > -torch.inf).unsqueeze(-1), torch.nan)
     parts = complete(batch, mean), kept.x, log_p, torch.exp(2 * log_sum - log_squares), accepted
     return Imputation(*(part.cpu() for part in parts))
 
