@@ -18,7 +18,7 @@ from memgen.errors import MemgenError
 NAMED = 3
 """How many unreadable files a message names."""
 
-Pixels = UInt8[NDArray[np.uint8], "height width *channels"]
+Pixels = UInt8[NDArray[np.uint8], "height width ..."]
 Holes = Bool[NDArray[np.bool_], "height width"]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memgen.data.cells import Opening, bare, comma_hint, is_missing, number, read_opening
+from memgen.data.cells import Opening, bare, comma_hint, is_missing, read_opening
 from memgen.data.columns import Columns, check_names
 from memgen.data.kinds import AUTO, LEVELLED
 from memgen.data.values import shorten
@@ -49,7 +49,7 @@ class Wanted:
     columns: Columns | None = None
 
     def form(self, name: str, place: int, named: bool) -> str:
-        """Whether a column of cells must be "number"s or "text", or may be either ("any")."""
+        """Whether a column of cells must be "number" or "text", has "levels" of either, or may be "any"."""
         if self.columns is None:
             kind = self.kinds.get(name, AUTO)
             return "any" if kind == AUTO else "levels" if kind in LEVELLED else "number"
@@ -151,25 +151,51 @@ def parse(name: str, cells: Sequence[str], form: str = "any") -> NDArray[Any]:
     >>> parse("town", ["Bern", "?", " Basel"])
     array(['Bern', None, 'Basel'], dtype=object)
     """
-    texts = {cell: None if is_missing(cell) else cell.strip() for cell in set(cells)}  # few of them, often
-    numbers = {cell: None if text is None or "_" in text else number(text) for cell, text in texts.items()}
-    strange = {cell for cell, text in texts.items() if text is not None and numbers[cell] is None}
-    padded = form == "levels" and any(re.match(r"0\d", text) for text in texts.values() if text)  # as postcodes are
-    if form == "text" or padded or (strange and not _should_be_numbers(texts, strange, form)):
+    if form in ("any", "number") and (numbers := plain_numbers(cells)) is not None:
+        return numbers
+    known = {cell: read_cell(cell) for cell in set(cells)}  # few of them, often
+    strange = {cell for cell, value in known.items() if isinstance(value, str)}
+    padded = form == "levels" and any(re.match(r"0\d", cell) for cell in known)  # as postcodes are
+    if form == "text" or padded or (strange and not _should_be_numbers(known, strange, form)):
+        texts = {cell: None if is_missing(cell) else cell.strip() for cell in known}
         return np.array([texts[cell] for cell in cells], dtype=object)
     if strange:
         row, cell = next((i, cell) for i, cell in enumerate(cells, 1) if cell in strange)
-        advice = comma_hint(cell) or "; leave the cell empty if the value is missing"
+        levels = ", or say that the kind of the column is categorical" if form == "any" else ""
+        advice = comma_hint(cell) or f"; leave the cell empty if the value is missing{levels}"
         raise MemgenError(f"column {name!r}, row {row}: {shorten(cell.strip(), 40)!r} is not a number{advice}")
-    return np.array([numbers[cell] for cell in cells], dtype=np.float64)
+    return np.array([known[cell] for cell in cells], dtype=np.float64)
 
 
-def _should_be_numbers(texts: Mapping[str, str | None], strange: set[str], form: str) -> bool:
+def plain_numbers(cells: Sequence[str]) -> NDArray[np.float64] | None:
+    """The cells as numbers, if all of them are: the quick way for most columns of most tables."""
+    try:
+        return None if "_" in "".join(cells) else np.fromiter(map(float, cells), np.float64, len(cells))
+    except ValueError:
+        return None
+
+
+def read_cell(cell: str) -> float | str | None:
+    """A number, a text, or None if it is missing. Python's 1_000 is no number in a table.
+
+    >>> [read_cell(cell) for cell in (" 3.50", "n/a", "Bern ", "1_000")]
+    [3.5, None, 'Bern', '1_000']
+    """
+    try:
+        if "_" not in cell:
+            return float(cell)
+    except ValueError:
+        pass
+    return None if is_missing(cell) else cell.strip()
+
+
+def _should_be_numbers(known: Mapping[str, float | str | None], strange: set[str], form: str) -> bool:
     """A column of numbers was asked for, or it is one but for a few cells, or but for commas."""
-    if form != "any":
-        return form == "number"
-    known = sum(text is not None for text in texts.values())
-    return (known > MANY and len(strange) < (1 - NEARLY_ALL) * known) or all(comma_hint(cell) for cell in strange)
+    if form in ("levels", "text"):
+        return False
+    present = sum(value is not None for value in known.values())
+    nearly = present > MANY and len(strange) < (1 - NEARLY_ALL) * present
+    return form == "number" or nearly or all(comma_hint(cell) for cell in strange)
 
 
 # ---- parquet
@@ -183,8 +209,8 @@ def read_parquet(path: Path) -> RawTable:
     except ImportError:
         raise MemgenError(f"{path}: parquet files need pyarrow; pip install 'memgen[tables]'") from None
     try:
-        # One thread: the order of work, and of messages, is then the file's.
-        table = pyarrow.parquet.ParquetFile(path).read(use_threads=False)
+        with pyarrow.parquet.ParquetFile(path) as file:
+            table = file.read()
     except (pyarrow.ArrowException, OSError) as error:
         raise MemgenError(f"cannot read {path} as a parquet file: {str(error).splitlines()[0]}") from None
     names = [name for name in table.column_names if not re.fullmatch(r"__index_level_\d+__", name)]
