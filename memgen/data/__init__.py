@@ -1,5 +1,6 @@
 """Data sets: one small loader file each, found on disk or fetched, always checked."""
 
+from memgen.data.columns import KINDS, Column, Columns
 from memgen.data.dataset import Dataset
 from memgen.data.digits import DIGITS
 from memgen.data.files import Source
@@ -33,4 +34,4 @@ def dataset(name: str) -> Dataset:
     return source(name).load()
 
 
-__all__ = ["DATASETS", "Dataset", "Source", "dataset", "source"]
+__all__ = ["DATASETS", "KINDS", "Column", "Columns", "Dataset", "Source", "dataset", "source"]

@@ -10,13 +10,14 @@ from jaxtyping import Float, Int, Real, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
+from memgen.data.columns import Columns
 from memgen.errors import MemgenError, unknown
 from memgen.seeds import BINARISATION_SEED, binarise
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Rows (N, D), split once and for all.
+    """Rows (N, D), split once and for all; NaN where a value is missing.
 
     With `stochastic` the values are grey levels in [0, 1], read as probabilities: training binarises them anew each
     epoch, evaluation once (`fixed`).
@@ -31,13 +32,17 @@ class Dataset:
     valid: Real[Tensor, "valid columns"] | None = field(default=None, repr=False)
     test: Real[Tensor, "test columns"] | None = field(default=None, repr=False)
     shape: tuple[int, ...] = ()
-    """Height and width of an image; () for a table."""
+    """Height and width of an image, and 3 where it has colours; () for a table."""
     likelihood: str = "bernoulli"
     stochastic: bool = False
     labels: dict[str, Int[Tensor, " rows"]] = field(default_factory=dict, repr=False)
     """Per split, where the rows have classes."""
     scale: str = "as given"
     """How the stored values became the values of x."""
+    classes: tuple[str, ...] = ()
+    """The name of each label, where they have names."""
+    columns: Columns | None = None
+    """The schema of a table, which makes the user's values of x again."""
 
     def rows(self, split: str) -> Float[Tensor, "rows columns"]:
         """The rows of "train", "valid", "test" or "train+valid"."""
@@ -51,9 +56,13 @@ class Dataset:
         return rows.float()
 
     def fixed(self, split: str, limit: int | None = None) -> Float[Tensor, "rows columns"]:
-        """The (first) rows as they are scored: grey levels that stand for probabilities are binarised, once."""
+        """The (first) rows as they are scored: grey levels that stand for probabilities are binarised, once.
+
+        >>> Dataset("holes", torch.tensor([[1.0, torch.nan]]), stochastic=True).fixed("train")
+        tensor([[1., nan]])
+        """
         rows = self.rows(split)[:limit]
-        return binarise(rows) if self.stochastic else rows
+        return binarise(rows.nan_to_num(0)).where(~rows.isnan(), torch.nan) if self.stochastic else rows
 
     @property
     def binarisation(self) -> str:

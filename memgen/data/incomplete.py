@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import io
 import math
-import re
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -20,15 +18,14 @@ import numpy as np
 import torch
 from jaxtyping import Float64
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 
+from memgen.data.arrays import check_numbers, load_arrays, name_of_data
+from memgen.data.cells import bare, comma_hint, is_missing, number, read_opening, split
+from memgen.data.pictures import PICTURES, open_picture
 from memgen.errors import MemgenError
 from memgen.storage import write_atomically
-
-MISSING = {"", "nan", "na", "n/a", "null", "none", "?"}
-"""Cells of a table that stand for a missing value, in any case."""
-PICTURES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
 
 
 @runtime_checkable
@@ -107,30 +104,21 @@ class Table:
 
 
 def read_table(path: Path, columns: int, header: str = "auto") -> Table:
-    try:
-        text = path.read_bytes().decode()
-    except UnicodeDecodeError:
-        raise MemgenError(f"{path} is not a text file in UTF-8") from None
-    mark = "\ufeff" if text.startswith("\ufeff") else ""
-    lines = text.removeprefix(mark).splitlines(keepends=True)
-    while lines and not lines[0].strip():
-        mark += lines.pop(0)
-    if not lines:
-        raise MemgenError(f"{path} is empty")
-    delimiter = max(",;\t", key=lines[0].count)
-    named = header == "yes" or (header == "auto" and _is_header(split(lines[0].rstrip("\r\n"), delimiter)))
-    head = mark + (lines.pop(0) if named else "")
+    head, body, delimiter, named = read_opening(path, header)
+    lines = body.splitlines(keepends=True)
+    if named:
+        head += lines.pop(0)
     cells: list[list[str]] = []
     ends: list[str] = []
     rows: list[list[float]] = []
-    for number, line in enumerate(lines, 2 if named else 1):
+    for place, line in enumerate(lines, 2 if named else 1):
         body = line.rstrip("\r\n")
         if not body and columns > 1:  # an empty line is no row
             head, ends = (head, [*ends[:-1], ends[-1] + line]) if ends else (head + line, ends)
             continue
         texts = split(body, delimiter)
-        check_width(f"{path}, line {number},", len(texts), columns)
-        rows.append([_value(path, number, i, cell) for i, cell in enumerate(texts, 1)])
+        check_width(f"{path}, line {place},", len(texts), columns)
+        rows.append([_value(path, place, i, cell) for i, cell in enumerate(texts, 1)])
         cells.append(texts)
         ends.append(line[len(body) :])
     if not rows:
@@ -138,51 +126,14 @@ def read_table(path: Path, columns: int, header: str = "auto") -> Table:
     return Table(torch.tensor(rows, dtype=torch.float64), head, cells, ends, delimiter, named)
 
 
-def _is_header(cells: list[str]) -> bool:
-    """Names only, or the numbers 0, 1, 2, ... that pandas writes where columns have no names."""
-    numbers = [_number(cell) for cell in cells]
-    if len(cells) > 2 and numbers == list(range(len(cells))):
-        return True
-    words = [cell for cell in cells if not _is_missing(cell)]
-    return (
-        bool(words) and all(re.search("[^\\W\\d]", cell) for cell in words) and not any(n is not None for n in numbers)
-    )
-
-
-def split(line: str, delimiter: str) -> list[str]:
-    """The cells of a line with their very text, quotes and blanks included.
-
-    >>> split('1, "2",,3', ",")
-    ['1', ' "2"', '', '3']
-    """
-    cell = rf'((?: *"(?:[^"]|"")*" *)|[^{delimiter}]*)(?:{delimiter}|$)'
-    found = re.findall(cell, line)
-    # The pattern meets the end of a line once more, unless the line ends in a delimiter, behind which a cell is empty.
-    return found if line.endswith(delimiter) or not line else found[:-1]
-
-
-def _bare(cell: str) -> str:
-    return cell.strip().removeprefix('"').removesuffix('"').strip()
-
-
-def _is_missing(cell: str) -> bool:
-    return _bare(cell).lower() in MISSING
-
-
-def _number(cell: str) -> float | None:
-    try:
-        return float(_bare(cell))
-    except ValueError:
-        return None
-
-
 def _value(path: Path, line: int, column: int, cell: str) -> float:
-    if _is_missing(cell):
+    if is_missing(cell):
         return math.nan
-    value = _number(cell)
+    value = number(cell)
     if value is None or not math.isfinite(value):
-        comma = "; decimals need a point" if re.fullmatch(r"[-+]?\d+,\d+", _bare(cell)) else ""
-        raise MemgenError(f"{path}, line {line}, column {column}: {_bare(cell)[:40]!r} is not a number{comma}")
+        raise MemgenError(
+            f"{path}, line {line}, column {column}: {bare(cell)[:40]!r} is not a number{comma_hint(cell)}"
+        )
     return value
 
 
@@ -209,22 +160,10 @@ class Array:
 
 
 def read_array(path: Path, columns: int) -> Array:
-    try:
-        with path.open("rb") as file:
-            found = np.load(file, allow_pickle=False)
-            others = {} if isinstance(found, np.ndarray) else dict(found)
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        # NumPy's own words for a file that is no array advise to unpickle it.
-        reason = "it is no such file, or holds Python objects" if "pickle" in str(error) else str(error).splitlines()[0]
-        raise MemgenError(f"cannot read {path} as a NumPy array of numbers: {reason}") from None
-    name = "x"
-    if others or not isinstance(found, np.ndarray):
-        if len(others) != 1 and name not in others:
-            raise MemgenError(f"{path} holds {len(others)} arrays ({', '.join(others)[:80]}); it must hold one, or x")
-        name = name if name in others else next(iter(others))
-        found = others.pop(name)
-    if not (np.issubdtype(found.dtype, np.floating) or np.issubdtype(found.dtype, np.integer) or found.dtype == bool):
-        raise MemgenError(f"{path} holds {found.dtype}, not numbers")
+    others = load_arrays(path)
+    name = name_of_data(path, others)
+    found = others.pop(name)
+    check_numbers(path, found)
     if found.ndim not in (2, 3) or len(found) == 0:
         raise MemgenError(f"{path} has shape {found.shape}; rows must come first: (N, columns) or (N, height, width)")
     rows = found.reshape(len(found), -1).astype(np.float64)
@@ -277,19 +216,14 @@ def read_images(folder: Path, columns: int, shape: tuple[int, ...], levels: int)
 
 def read_image(path: Path, shape: tuple[int, int]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
     """Grey levels and holes of one image."""
-    try:
-        with Image.open(path) as image:
-            width, height = image.size
-            if (height, width) != shape:
-                raise MemgenError(
-                    f"{path} is {width} pixels wide and {height} high, the model's images are {shape[1]} wide and "
-                    f"{shape[0]} high; resize or crop it"
-                )
-            if image.mode.startswith(("I", "F")):
-                raise MemgenError(f"{path} has more than 8 bits per pixel (mode {image.mode}); save it with 8")
-            channels = np.asarray(image.convert("RGBA"))
-    except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise MemgenError(f"cannot read the image {path}: {str(error).splitlines()[0]}") from None
+    with open_picture(path) as image:
+        width, height = image.size
+        if (height, width) != shape:
+            raise MemgenError(
+                f"{path} is {width} pixels wide and {height} high, the model's images are {shape[1]} wide and "
+                f"{shape[0]} high; resize or crop it"
+            )
+        channels = np.asarray(image.convert("RGBA"))
     holes = channels[..., 3] == 0
     colour = channels[..., :3]
     if bool((colour != colour[..., :1])[~holes].any()):

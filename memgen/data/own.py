@@ -1,0 +1,245 @@
+"""The user's own data: a table, an array or a folder of images, read into a Dataset with seeded splits."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from memgen.data.arrays import check_numbers, load_arrays, name_of_data
+from memgen.data.columns import Columns
+from memgen.data.dataset import Dataset, labels
+from memgen.data.kinds import check_kinds, given_kinds
+from memgen.data.own_images import RawImages, find_images, images_of_array, read_folder
+from memgen.data.own_tables import RawTable, Wanted, arrange, read_csv, read_parquet, table_of_array, take_labels
+from memgen.data.values import tidy
+from memgen.errors import MemgenError, unknown
+
+ENDINGS = (".csv", ".tsv", ".parquet", ".npy", ".npz")
+SPLIT_SEED = 1234
+FEWEST = 10
+"""Rows, so that every split has one."""
+MOST_CLASSES = 1000
+HEADERS = ("auto", "yes", "no")
+CHUNK = 1 << 20
+
+
+def is_path(name: str) -> bool:
+    """Whether the user's word for data is a path rather than the name of a data set.
+
+    >>> is_path("digits"), is_path("table.csv"), is_path("photos/"), is_path("nothing-of-the-kind")
+    (False, True, True, False)
+    """
+    from memgen.data import DATASETS
+
+    if "/" in name or os.sep in name or Path(name).suffix.lower() in ENDINGS:
+        return True
+    return name not in DATASETS and Path(name).exists()
+
+
+def read_own(
+    path: Path,
+    *,
+    size: tuple[int, int] | None = None,
+    likelihood: str = "auto",
+    kinds: Mapping[str, str] | None = None,
+    header: str = "auto",
+    columns: Columns | None = None,
+    seed: int = SPLIT_SEED,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> Dataset:
+    """A .csv, .tsv, .parquet, .npy or .npz file or a folder of images, split 80 : 10 : 10 by the seed.
+
+    `size`: height and width that images are made to have. `kinds`: of columns, by name, where they are not to be seen
+    from the values. `columns`: read the table by this schema, that of a trained model. `likelihood` is put into the
+    Dataset; "auto" is "mixed" for tables, and for images "bernoulli" if they have two levels, else
+    "discretised_logistic". `report(done, total)` is called while images are read.
+    """
+    if header not in HEADERS:
+        raise unknown("header", header, HEADERS)
+    check_kinds(kinds or {})
+    if not path.exists():
+        raise MemgenError(f"there is no file or folder {path}")
+    try:
+        data = _read(path, size, header, Wanted(kinds or {}, columns), report)
+        rows = split_rows(len(data), seed)
+        name = path.resolve().name
+        if isinstance(data, RawImages):
+            return _images(name, data, rows, likelihood, kinds, columns)
+        if size is not None:
+            raise MemgenError("a size is for images, and this is a table; images in an array are (N, height, width)")
+        return _table(name, data, rows, likelihood, kinds, columns)
+    except MemgenError as error:
+        # Most errors below know a row and a column, and not of which file.
+        raise error if str(path) in str(error) else MemgenError(f"{path}: {error}") from None
+
+
+def _read(
+    path: Path,
+    size: tuple[int, int] | None,
+    header: str,
+    wanted: Wanted,
+    report: Callable[[int, int], None],
+) -> RawTable | RawImages:
+    ending = path.suffix.lower()
+    if path.is_dir():
+        return read_folder(path, size, report)
+    if ending in (".csv", ".tsv"):
+        return take_labels(read_csv(path, header, wanted), wanted)
+    if ending == ".parquet":
+        return take_labels(read_parquet(path), wanted)
+    if ending in (".npy", ".npz"):
+        return _read_array(path, size)
+    raise MemgenError(f"{path}: the ending must be one of {' '.join(ENDINGS)}, or it must be a folder of images")
+
+
+def _read_array(path: Path, size: tuple[int, int] | None) -> RawTable | RawImages:
+    arrays = load_arrays(path)
+    name = next((name for name in ("labels", "y") if name in arrays and len(arrays) > 1), None)
+    classes = arrays.pop(name) if name is not None else None
+    values = arrays[name_of_data(path, arrays)]
+    check_numbers(path, values)
+    if values.ndim not in (2, 3, 4) or values.size == 0:
+        raise MemgenError(
+            f"{path} has shape {values.shape}; it must be (N, columns), or for images (N, height, width) or "
+            "(N, height, width, 3)"
+        )
+    if classes is not None and classes.shape != (len(values),):
+        raise MemgenError(
+            f"{path} has {len(values)} rows, and {name} has shape {classes.shape}; it must be ({len(values)},)"
+        )
+    return table_of_array(values, classes) if values.ndim == 2 else images_of_array(path, values, classes, size)
+
+
+def split_rows(n: int, seed: int = SPLIT_SEED) -> dict[str, Int[NDArray[np.intp], " rows"]]:
+    """Which rows go where: 80% train, 10% valid, 10% test, at least one each; the same on every machine.
+
+    >>> {split: len(rows) for split, rows in split_rows(25).items()}
+    {'train': 21, 'valid': 2, 'test': 2}
+    """
+    if n < FEWEST:
+        raise MemgenError(f"there are {n} rows; to train, validate and test takes at least {FEWEST}")
+    # RandomState, because its stream is frozen for good.
+    order = np.random.RandomState(seed).permutation(n).astype(np.intp)
+    part = n // 10
+    return {"train": order[: n - 2 * part], "valid": order[n - 2 * part : n - part], "test": order[n - part :]}
+
+
+def _table(
+    name: str,
+    table: RawTable,
+    rows: dict[str, NDArray[np.intp]],
+    likelihood: str,
+    kinds: Mapping[str, str] | None,
+    columns: Columns | None,
+) -> Dataset:
+    if columns is None:
+        columns = Columns.infer(table.values, table.names, given_kinds(table.names, kinds), train=rows["train"])
+    elif kinds:
+        raise MemgenError("the kinds of columns are those of the model; do not give others")
+    else:
+        table = arrange(table, columns)
+    x = _parts(columns.encode(table.values).astype(np.float32), rows)
+    codes, classes = class_codes(table.labels)
+    return Dataset(
+        name,
+        x["train"],
+        x["valid"],
+        x["test"],
+        likelihood="mixed" if likelihood == "auto" else likelihood,
+        labels=_labels(codes, rows),
+        classes=classes,
+        columns=columns,
+    )
+
+
+def _images(
+    name: str,
+    images: RawImages,
+    rows: dict[str, NDArray[np.intp]],
+    likelihood: str,
+    kinds: Mapping[str, str] | None,
+    columns: Columns | None,
+) -> Dataset:
+    if kinds or columns is not None:
+        what = "kinds of columns are for tables" if kinds else "the model was trained on a table"
+        raise MemgenError(f"{what}, and these are images")
+    two = images.two_levels
+    if likelihood == "auto":
+        likelihood = "bernoulli" if two else "discretised_logistic"
+    x = _parts(images.rows(), rows)
+    codes, classes = class_codes(images.labels)
+    return Dataset(
+        name,
+        x["train"],
+        x["valid"],
+        x["test"],
+        shape=images.pixels.shape[1:],
+        likelihood=likelihood,
+        stochastic=likelihood == "bernoulli" and not two,
+        labels=_labels(codes, rows),
+        scale="0/1" if likelihood == "bernoulli" and two else "v/255",
+        classes=classes,
+    )
+
+
+def _parts(
+    x: Float32[NDArray[np.float32], "N D"], rows: dict[str, NDArray[np.intp]]
+) -> dict[str, Float32[Tensor, "rows D"]]:
+    return {split: torch.from_numpy(x[own]) for split, own in rows.items()}
+
+
+def _labels(codes: NDArray[np.intp] | None, rows: dict[str, NDArray[np.intp]]) -> dict[str, Int[Tensor, " rows"]]:
+    return {} if codes is None else {split: labels(codes[own]) for split, own in rows.items()}
+
+
+def class_codes(values: NDArray[Any] | None) -> tuple[NDArray[np.intp] | None, tuple[str, ...]]:
+    """A number 0, 1, ... for each row's class, and the names of the classes, sorted.
+
+    >>> class_codes(np.array(["cat", "ant", "cat"]))
+    (array([1, 0, 1]), ('ant', 'cat'))
+    """
+    if values is None:
+        return None, ()
+    given = tidy("labels", values)
+    if given.missing.any():
+        row = int(np.flatnonzero(given.missing)[0]) + 1
+        raise MemgenError(f"the label of row {row} is missing; every row needs one, or the column another name")
+    if given.form != "text" and bool((given.data != np.floor(given.data)).any()):
+        raise MemgenError("labels are text or whole numbers, these are fractions; give the column another name")
+    levels = sorted(set(given.data.tolist()))
+    if len(levels) > MOST_CLASSES:
+        raise MemgenError(f"there are {len(levels)} different labels, which is too many; give the column another name")
+    place = {level: i for i, level in enumerate(levels)}
+    codes = np.array([place[value] for value in given.data.tolist()], dtype=np.intp)
+    return codes, tuple(level if given.form == "text" else str(int(level)) for level in levels)
+
+
+def fingerprint(path: Path) -> str:
+    """The sha256 of a file, or of the names and contents of a folder's images: whether the data are still the same."""
+    try:
+        if not path.is_dir():
+            return _sha256(path).hex()
+        whole = hashlib.sha256()
+        for image in find_images(path):
+            name = os.fsencode(image.relative_to(path).as_posix())
+            whole.update(name + b"\0" + _sha256(image))
+        return whole.hexdigest()
+    except OSError as error:
+        raise MemgenError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _sha256(path: Path) -> bytes:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+    return digest.digest()

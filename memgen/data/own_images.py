@@ -1,0 +1,169 @@
+"""The user's own images: a folder of files, or an array of bytes, as pictures of one size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Shaped, UInt8
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from memgen.data.pictures import PICTURES, ImageReadError, open_picture
+from memgen.errors import MemgenError
+
+NAMED = 3
+"""How many unreadable files a message names."""
+
+Pixels = UInt8[NDArray[np.uint8], "height width ..."]
+Holes = Bool[NDArray[np.bool_], "height width"]
+
+
+@dataclass(frozen=True)
+class RawImages:
+    """Images of one size, grey (N, height, width) or with colours (N, height, width, 3)."""
+
+    pixels: UInt8[NDArray[np.uint8], "N height width *channels"]
+    holes: Bool[NDArray[np.bool_], "N height width"] | None = None
+    """Which pixels are missing, where some are."""
+    labels: Shaped[NDArray[Any], " N"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    @property
+    def two_levels(self) -> bool:
+        """Whether every pixel that is not missing is 0 or 255."""
+        middle = (self.pixels != 0) & (self.pixels != 255)
+        if self.holes is not None:
+            middle &= ~_over_channels(self.holes, self.pixels)
+        return not bool(middle.any())
+
+    def rows(self) -> Shaped[NDArray[np.float32], "N D"]:
+        """v/255, NaN where a pixel is missing."""
+        levels = (np.arange(256) / 255).astype(np.float32)
+        x = levels[self.pixels]
+        if self.holes is not None:
+            x[self.holes] = np.nan
+        return x.reshape(len(x), -1)
+
+
+def _over_channels(holes: NDArray[np.bool_], pixels: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    return holes[..., None] if pixels.ndim > holes.ndim else holes
+
+
+def find_images(folder: Path) -> list[Path]:
+    """The images in a folder and in its sub-folders, in the order of their names; hidden ones are left out."""
+    found = {path.relative_to(folder): path for path in folder.rglob("*") if path.suffix.lower() in PICTURES}
+    shown = {name: path for name, path in found.items() if not any(part.startswith(".") for part in name.parts)}
+    paths = [path for name, path in sorted(shown.items(), key=lambda pair: pair[0].as_posix()) if path.is_file()]
+    if not paths:
+        raise MemgenError(f"there are no images in {folder} (endings: {' '.join(sorted(PICTURES))})")
+    return paths
+
+
+def classes_of(folder: Path, paths: Sequence[Path]) -> NDArray[Any] | None:
+    """The sub-folder of each image, if all images lie in sub-folders and these are at least two."""
+    parts = [path.relative_to(folder).parts for path in paths]
+    names = [part[0] for part in parts]
+    if any(len(part) == 1 for part in parts) or len(set(names)) < 2:
+        return None
+    return np.array(names, dtype=object)
+
+
+def read_folder(folder: Path, size: tuple[int, int] | None, report: Callable[[int, int], None]) -> RawImages:
+    """Every image of a folder; with `size` = (height, width), cut to that shape around the centre, then resized."""
+    paths = find_images(folder)
+    images: list[tuple[Pixels, Holes | None]] = []
+    failures: list[ImageReadError] = []
+    for done, path in enumerate(paths, 1):
+        try:
+            images.append(read_image(path, size))
+        except ImageReadError as error:
+            failures.append(error)
+        report(done, len(paths))
+    if failures:
+        raise _unreadable(failures)
+    _check_sizes(paths, [pixels.shape[:2] for pixels, _ in images])
+    return RawImages(*_stack(images), classes_of(folder, paths))
+
+
+def _unreadable(failures: Sequence[ImageReadError]) -> MemgenError:
+    if len(failures) == 1:
+        return failures[0]
+    names = ", ".join(f"{error.path} ({error.reason})" for error in failures[:NAMED])
+    more = f" and {len(failures) - NAMED} more" if len(failures) > NAMED else ""
+    return MemgenError(f"cannot read {len(failures)} images: {names}{more}; repair or remove them")
+
+
+def _check_sizes(paths: Sequence[Path], sizes: Sequence[tuple[int, ...]]) -> None:
+    for path, (height, width) in zip(paths, sizes, strict=True):
+        if (height, width) != sizes[0]:
+            raise MemgenError(
+                f"the images differ in size: {paths[0]} is {sizes[0][1]} pixels wide and {sizes[0][0]} high, {path} is "
+                f"{width} wide and {height} high; say --size HEIGHTxWIDTH (such as --size 28x28) to make them equal"
+            )
+
+
+def _stack(
+    images: Sequence[tuple[Pixels, Holes | None]],
+) -> tuple[NDArray[np.uint8], NDArray[np.bool_] | None]:
+    """One array of all; if one image has colours, all have three channels."""
+    colour = any(pixels.ndim == 3 for pixels, _ in images)
+    alike = [np.dstack([p, p, p]) if colour and p.ndim == 2 else p for p, _ in images]
+    if all(holes is None for _, holes in images):
+        return np.stack(alike), None
+    nowhere = np.zeros(images[0][0].shape[:2], bool)
+    return np.stack(alike), np.stack([nowhere if holes is None else holes for _, holes in images])
+
+
+def read_image(path: Path, size: tuple[int, int] | None = None) -> tuple[Pixels, Holes | None]:
+    """The bytes and the holes of an image; (height, width) if it is grey, else (height, width, 3).
+
+    A pixel with alpha 0 is missing; any other alpha is ignored, as `memgen impute` does.
+    """
+    with open_picture(path) as image:
+        upright = ImageOps.exif_transpose(image)  # cameras write how they were held
+        if upright.mode in ("1", "L") and "transparency" not in upright.info:
+            return _sized(upright.convert("L"), size), None
+        channels = np.asarray(upright.convert("RGBA"))
+    holes = channels[..., 3] == 0
+    if not holes.any():
+        return _grey(_sized(Image.fromarray(channels[..., :3]), size)), None
+    if size is not None and holes.shape != size:
+        raise MemgenError(f"{path} has missing pixels (alpha 0), so it cannot be resized; do that beforehand")
+    return _grey(np.where(holes[..., None], np.uint8(0), channels[..., :3])), holes
+
+
+def _sized(image: Image.Image, size: tuple[int, int] | None) -> NDArray[np.uint8]:
+    """Cut around the centre to the shape of `size`, then resized."""
+    if size is not None and (image.height, image.width) != size:
+        image = ImageOps.fit(image, (size[1], size[0]), Image.Resampling.LANCZOS)
+    return np.asarray(image)
+
+
+def _grey(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """One channel, where the three are the same."""
+    return pixels if bool((pixels != pixels[..., :1]).any()) else pixels[..., 0]
+
+
+def images_of_array(
+    path: Path, values: NDArray[Any], labels: NDArray[Any] | None, size: tuple[int, int] | None
+) -> RawImages:
+    """(N, height, width), (N, height, width, 1) or (N, height, width, 3) bytes, or truth values."""
+    if values.ndim == 4 and values.shape[3] == 1:
+        values = values[..., 0]
+    if values.ndim == 4 and values.shape[3] != 3:
+        raise MemgenError(f"{path} has shape {values.shape}; images are (N, height, width) or (N, height, width, 3)")
+    if values.dtype == bool:
+        values = values.astype(np.uint8) * np.uint8(255)
+    if values.dtype != np.uint8:
+        raise MemgenError(
+            f"{path} has shape {values.shape} and type {values.dtype}; images must be uint8, from 0 to 255"
+        )
+    if size is not None and values.shape[1:3] != size:
+        values = np.stack([_sized(Image.fromarray(image), size) for image in values])
+    return RawImages(np.ascontiguousarray(values), None, labels)

@@ -1,0 +1,249 @@
+"""The user's own tables: CSV, parquet and NumPy files as named columns of values, as yet without a schema."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memgen.data.cells import Opening, bare, comma_hint, is_missing, read_opening
+from memgen.data.columns import Columns, check_names
+from memgen.data.kinds import AUTO, LEVELLED
+from memgen.data.values import shorten
+from memgen.errors import MemgenError
+
+LABELS = ("labels", "label")
+"""The name of the column that gives the classes of the rows, in any case."""
+NEARLY_ALL = 0.9
+"""Of the different texts of a column: if so many are numbers, the others are mistakes."""
+MANY = 20
+
+
+@dataclass(frozen=True)
+class RawTable:
+    """Columns of equal length, as they came."""
+
+    names: tuple[str, ...]
+    values: tuple[NDArray[Any], ...]
+    named: bool
+    """Whether the names are the user's."""
+    labels: NDArray[Any] | None = None
+    """One class per row, where there are classes."""
+
+    def __len__(self) -> int:
+        return len(self.values[0])
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is known of the columns before they are read: the kinds that were given, or a schema."""
+
+    kinds: Mapping[str, str]
+    columns: Columns | None = None
+
+    def form(self, name: str, place: int, named: bool) -> str:
+        """Whether a column of cells must be "number" or "text", has "levels" of either, or may be "any"."""
+        if self.columns is None:
+            kind = self.kinds.get(name, AUTO)
+            return "any" if kind == AUTO else "levels" if kind in LEVELLED else "number"
+        known = [c for i, c in enumerate(self.columns) if (c.name == name if named else i == place)]
+        if not known:
+            return "any"
+        return "text" if known[0].levels and isinstance(known[0].levels[0], str) else "number"
+
+
+def default_names(columns: int) -> tuple[str, ...]:
+    """
+    >>> default_names(2)
+    ('column 1', 'column 2')
+    """
+    return tuple(f"column {i}" for i in range(1, columns + 1))
+
+
+def take_labels(table: RawTable, wanted: Wanted) -> RawTable:
+    """The table without the column that gives the classes, unless it has a kind, or a schema counts it as a column."""
+    known = wanted.kinds if wanted.columns is None else wanted.columns.names
+    found = [i for i, name in enumerate(table.names) if name.lower() in LABELS and name not in known]
+    if not found or not table.named:
+        return table
+    if len(found) > 1:
+        one, other = (table.names[i] for i in found[:2])
+        raise MemgenError(f"two columns give labels: {one!r} and {other!r}; rename one")
+    if len(table.names) == 1:
+        raise MemgenError(f"there is no column but {table.names[0]!r}")
+    keep = [i for i in range(len(table.names)) if i != found[0]]
+    return replace(
+        table,
+        names=tuple(table.names[i] for i in keep),
+        values=tuple(table.values[i] for i in keep),
+        labels=table.values[found[0]],
+    )
+
+
+def arrange(table: RawTable, columns: Columns) -> RawTable:
+    """The columns in the order of a schema: by name, or by place where the table has no names of its own."""
+    if not table.named:
+        if len(table.names) != len(columns):
+            raise MemgenError(f"the table has {len(table.names)} columns, the model has {len(columns)}")
+        return replace(table, names=columns.names)
+    place = {name: i for i, name in enumerate(table.names)}
+    lacking = [name for name in columns.names if name not in place]
+    if lacking:
+        raise MemgenError(f"there is no column {lacking[0]!r}, which the model has; columns: {', '.join(table.names)}")
+    extra = [name for name in table.names if name not in columns.names]
+    if extra:
+        raise MemgenError(f"the model has no column {extra[0]!r}; drop it")
+    return replace(table, names=columns.names, values=tuple(table.values[place[name]] for name in columns.names))
+
+
+# ---- text
+
+
+def read_csv(path: Path, header: str, wanted: Wanted) -> RawTable:
+    opening = read_opening(path, header)
+    rows = read_rows(path, opening)
+    names = default_names(len(rows[0]))
+    if opening.named:
+        names = tuple(bare(cell) or other for cell, other in zip(rows.pop(0), names, strict=True))
+    if not rows:
+        raise MemgenError(f"{path} has no rows")
+    check_names(names)
+    values = [
+        parse(name, cells, wanted.form(name, i, opening.named))
+        for i, (name, cells) in enumerate(zip(names, zip(*rows, strict=True), strict=True))
+    ]
+    return RawTable(names, tuple(values), opening.named)
+
+
+def read_rows(path: Path, opening: Opening) -> list[list[str]]:
+    """All lines as cells, each as many as the first has; an empty line is no row, unless rows are one cell."""
+    reader = csv.reader(io.StringIO(opening.body, newline=""), delimiter=opening.delimiter, skipinitialspace=True)
+    before = opening.head.count("\n")
+    rows: list[list[str]] = []
+    try:
+        for cells in reader:
+            if not rows or len(cells) == len(rows[0]):
+                rows.append(cells)
+            elif cells:
+                line = before + reader.line_num
+                raise MemgenError(f"{path}, line {line}, has {len(cells)} columns, the first line has {len(rows[0])}")
+            elif len(rows[0]) == 1:
+                rows.append([""])
+    except csv.Error as error:
+        raise MemgenError(f"{path}, line {before + reader.line_num}: {error}; is a quote not closed?") from None
+    if opening.body.count('"') % 2 and any("\n" in cell for cell in rows[-1]):
+        raise MemgenError(f"{path}: a quote that opens is not closed; the last row would go over several lines")
+    return rows
+
+
+def parse(name: str, cells: Sequence[str], form: str = "any") -> NDArray[Any]:
+    """The cells of a column as numbers, if every one that is not missing is a number, else as text.
+
+    >>> parse("age", ["3", "", "4.5"])
+    array([3. , nan, 4.5])
+    >>> parse("town", ["Bern", "?", " Basel"])
+    array(['Bern', None, 'Basel'], dtype=object)
+    """
+    if form in ("any", "number") and (numbers := plain_numbers(cells)) is not None:
+        return numbers
+    known = {cell: read_cell(cell) for cell in set(cells)}  # few of them, often
+    strange = {cell for cell, value in known.items() if isinstance(value, str)}
+    padded = form == "levels" and any(re.match(r"0\d", cell) for cell in known)  # as postcodes are
+    if form == "text" or padded or (strange and not _should_be_numbers(known, strange, form)):
+        texts = {cell: None if is_missing(cell) else cell.strip() for cell in known}
+        return np.array([texts[cell] for cell in cells], dtype=object)
+    if strange:
+        row, cell = next((i, cell) for i, cell in enumerate(cells, 1) if cell in strange)
+        levels = ", or say that the kind of the column is categorical" if form == "any" else ""
+        advice = comma_hint(cell) or f"; leave the cell empty if the value is missing{levels}"
+        raise MemgenError(f"column {name!r}, row {row}: {shorten(cell.strip(), 40)!r} is not a number{advice}")
+    return np.array([known[cell] for cell in cells], dtype=np.float64)
+
+
+def plain_numbers(cells: Sequence[str]) -> NDArray[np.float64] | None:
+    """The cells as numbers, if all of them are: the quick way for most columns of most tables."""
+    try:
+        return None if "_" in "".join(cells) else np.fromiter(map(float, cells), np.float64, len(cells))
+    except ValueError:
+        return None
+
+
+def read_cell(cell: str) -> float | str | None:
+    """A number, a text, or None if it is missing. Python's 1_000 is no number in a table.
+
+    >>> [read_cell(cell) for cell in (" 3.50", "n/a", "Bern ", "1_000")]
+    [3.5, None, 'Bern', '1_000']
+    """
+    try:
+        if "_" not in cell:
+            return float(cell)
+    except ValueError:
+        pass
+    return None if is_missing(cell) else cell.strip()
+
+
+def _should_be_numbers(known: Mapping[str, float | str | None], strange: set[str], form: str) -> bool:
+    """A column of numbers was asked for, or it is one but for a few cells, or but for commas."""
+    if form in ("levels", "text"):
+        return False
+    present = sum(value is not None for value in known.values())
+    nearly = present > MANY and len(strange) < (1 - NEARLY_ALL) * present
+    return form == "number" or nearly or all(comma_hint(cell) for cell in strange)
+
+
+# ---- parquet
+
+
+def read_parquet(path: Path) -> RawTable:
+    """Columns of numbers, text and truth values; the index that pandas may have written is left out."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MemgenError(f"{path}: parquet files need pyarrow; pip install 'memgen[tables]'") from None
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            table = file.read()
+    except (pyarrow.ArrowException, OSError) as error:
+        raise MemgenError(f"cannot read {path} as a parquet file: {str(error).splitlines()[0]}") from None
+    names = [name for name in table.column_names if not re.fullmatch(r"__index_level_\d+__", name)]
+    if not names or table.num_rows == 0:
+        raise MemgenError(f"{path} has no rows")
+    check_names(names)
+    return RawTable(tuple(names), tuple(_arrow_values(name, table.column(name)) for name in names), True)
+
+
+def _arrow_values(name: str, column: Any) -> NDArray[Any]:
+    from pyarrow import types
+
+    kind = column.type
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+        column = column.cast(kind)
+    if types.is_decimal(kind):
+        column = column.cast("float64")
+    elif not (
+        types.is_boolean(kind)
+        or types.is_integer(kind)
+        or types.is_floating(kind)
+        or types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_null(kind)
+    ):
+        raise MemgenError(f"column {name!r} holds values of type {kind}; make numbers or text of them, or drop it")
+    values: NDArray[Any] = column.to_numpy()
+    return values
+
+
+# ---- arrays
+
+
+def table_of_array(values: NDArray[Any], labels: NDArray[Any] | None) -> RawTable:
+    return RawTable(default_names(values.shape[1]), tuple(values.T), False, labels)
