@@ -29,6 +29,7 @@ LAYERS = [
     {"start"},
     {"objective"},
     {"recipe"},
+    {"auto"},
     {"tasks"},
     {"figures"},
     {"train"},
