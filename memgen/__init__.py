@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from memgen.data import Dataset as Dataset
     from memgen.data import dataset as dataset
     from memgen.errors import MemgenError as MemgenError
+    from memgen.estimators import MemDensity as MemDensity
+    from memgen.estimators import MemImputer as MemImputer
     from memgen.model import DGM as DGM
     from memgen.model import Batch as Batch
     from memgen.model import Conditional as Conditional
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "data": ("DATASETS", "Dataset", "dataset"),
     "errors": ("MemgenError",),
+    "estimators": ("MemDensity", "MemImputer"),
     "model": ("DGM", "Batch", "Conditional", "count_parameters"),
     "recipe": ("Recipe", "build", "recipe_names"),
     "seeds": ("binarise",),

@@ -1,39 +1,67 @@
-"""Settings that suit the user's own data, from its number of rows and columns."""
+"""Settings that suit the user's own data, from its number of rows and columns.
+
+They were chosen on the tables CHOOSING of benchmarks/tables.py alone (see docs/estimators.md).
+"""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from memgen.recipe import Recipe
 
-STEPS = 2500
-"""Of a training on a small table."""
+STEPS = 800
+"""Of a training on FEW rows; more rows get more, by the root of their number."""
+FEW = 500
+EPOCHS = 20
+"""At least."""
 
 
 def auto_recipe(rows: int, columns: int, encoded: int, image: bool = False) -> Recipe:
-    """The recipe `auto` for so many training rows and columns, of which Q sees `encoded`.
+    """The recipe `auto` for so many training rows and columns, of which Q sees `encoded`, one per category.
 
     >>> auto_recipe(500, 10, 10).model.latent
     (9,)
     """
-    batch = max(16, min(100, rows // 8))
-    epochs = max(20, math.ceil(STEPS * batch / rows))
-    table = {
-        "about": f"chosen for {rows:,} rows and {columns:,} columns",
-        "model": {
-            "hidden": [64, 64],
-            "latent": max(1, min(encoded - 1, 32)),
-            "slots": [20, 10],
-            "norm": "none",
-            "mask": True,
-            "skip": True,
-            "start": "linear",
-            "sigma_floor": 0.01,
-        },
-        "objective": {"samples": 10},
-        "training": {"epochs": epochs, "batch_size": batch, "rate": 3e-3, "ema": 0.99, "evaluate_every": 0},
+    settings = _image(rows) if image else _table(rows, encoded)
+    return Recipe.from_dict({"about": f"chosen for {rows:,} rows and {columns:,} columns", **settings}, "auto")
+
+
+def _table(rows: int, encoded: int) -> dict[str, Any]:
+    batch = max(1, min(128, rows))
+    steps = STEPS * max(1.0, math.sqrt(rows / FEW))
+    units = 64 if encoded <= 32 else 128
+    model = {
+        "hidden": [units, units],
+        # One less than the columns: then the linear start is a Gaussian with full covariance.
+        "latent": max(1, min(encoded - 1, 32)),
+        "slots": [20, 10],
+        "norm": "none",
+        "mask": True,
+        "skip": True,
+        "start": "linear",
+        "sigma_floor": 0.01,
     }
-    if image:
-        table["model"] = {"hidden": [200, 200], "latent": 50, "slots": [50, 20], "mask": True}
-        table["objective"] = {"samples": 1}
-    return Recipe.from_dict(table, "auto")
+    training = {
+        "epochs": max(EPOCHS, math.ceil(steps / math.ceil(rows / batch))),
+        "batch_size": batch,
+        "rate": 7e-3,
+        "weight_decay": 0.05,
+        "ema": 0.98,
+        "evaluate_every": 0,
+    }
+    return {"model": model, "objective": {"samples": 5, "estimator": "dreg"}, "training": training}
+
+
+def _image(rows: int) -> dict[str, Any]:
+    batch = max(1, min(100, rows // 4))
+    steps = 4 * STEPS * max(1.0, math.sqrt(rows / FEW))
+    return {
+        "model": {"hidden": [200, 200], "latent": 50, "slots": [50, 20], "mask": True},
+        "training": {
+            "epochs": max(EPOCHS, math.ceil(steps / math.ceil(rows / batch))),
+            "batch_size": batch,
+            "rate": 2e-3,
+            "ema": 0.99,
+        },
+    }

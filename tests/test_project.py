@@ -33,6 +33,7 @@ LAYERS = [
     {"tasks"},
     {"figures"},
     {"train"},
+    {"estimators"},
     {"run"},
     {"scoring"},
     {"report"},

@@ -68,7 +68,7 @@ def guess(name: str, values: Values) -> Guess:
     | text with one level, or more than two | categorical |
     | one number | real |
     | two different numbers | binary |
-    | whole numbers from 0 or 1, at most 1,000 | count |
+    | whole numbers from 0 or 1, at most 1,000, that vary as events at random do or more: variance >= mean | count |
     | other whole numbers | real |
     | positive numbers, skewed to the right, and their logarithms far less | positive |
     | other numbers | real |
@@ -105,7 +105,8 @@ def _guess_number(x: Float64[NDArray[np.float64], " n"]) -> Guess:
     if distinct == 2:
         return Guess("binary", "two different numbers")
     if bool((x == np.floor(x)).all()):
-        kind = "count" if low in (0, 1) and high <= LARGEST_COUNT else "real"
+        random = low in (0, 1) and high <= LARGEST_COUNT and x.var() >= x.mean()
+        kind = "count" if random else "real"
         return Guess(kind, f"whole numbers from {low:.15g} to {high:.15g}")
     if low > 0 and _is_skewed(x):
         return Guess("positive", f"skewed to the right, {extent}")

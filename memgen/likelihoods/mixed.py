@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -12,9 +13,9 @@ from torch import Tensor, nn
 from memgen.errors import MemgenError, unknown
 from memgen.likelihoods.base import Distribution, Head
 from memgen.likelihoods.bernoulli import Bernoulli
-from memgen.likelihoods.categorical import Categorical, CategoricalColumns
+from memgen.likelihoods.categorical import Categorical
 from memgen.likelihoods.count import Count
-from memgen.likelihoods.standard import Positive, Real
+from memgen.likelihoods.standard import LogNormalColumns, Positive, Real
 
 Kind = tuple[str, int]
 """A column's kind and, of categories, how many there are."""
@@ -57,6 +58,38 @@ KINDS: dict[str, Callable[[int, int, float, int], Head]] = {
     "categorical": Categorical.of_levels,
 }
 """kind of a column -> f(features, columns, floor, levels), the head of all columns of that kind."""
+
+
+class Answer(NamedTuple):
+    """How one value is made of many distributions of it: what is averaged over them, and what follows from that."""
+
+    expected: Callable[[Any], Tensor] = lambda p: p.mean
+    decide: Callable[[Tensor, int], Tensor] = lambda expected, columns: expected
+    width: Callable[[Head], int] = lambda head: head.encoded
+
+
+def _log_moments(p: LogNormalColumns) -> Tensor:
+    """E[log x] and E[log^2 x]: the mean of x itself would follow the one state that is farthest out."""
+    mean, variance = p.log.mean, torch.exp(p.log.log_variance)
+    return torch.cat([mean, mean.square() + variance], -1)
+
+
+def _log_normal_mean(expected: Tensor, columns: int) -> Tensor:
+    mean, square = expected.split(columns, -1)
+    return torch.exp(mean + 0.5 * (square - mean.square()).clamp_min(0))
+
+
+ANSWERS: dict[str, Answer] = {
+    "real": Answer(),
+    "positive": Answer(_log_moments, _log_normal_mean, lambda head: 2 * head.columns),
+    "count": Answer(decide=lambda expected, columns: expected.round()),
+    "binary": Answer(decide=lambda expected, columns: (expected > 0.5).to(expected)),
+    "categorical": Answer(
+        expected=lambda p: p.probabilities.flatten(-2),
+        decide=lambda expected, columns: expected.unflatten(-1, (columns, -1)).argmax(-1).to(expected),
+    ),
+}
+"""kind of a column -> its answer: a number is its mean, a count the nearest one to it, a level the likeliest."""
 
 
 class Mixed(Head):
@@ -121,31 +154,16 @@ class Mixed(Head):
 
     def expected(self, p: Distribution) -> Float[Tensor, "*rows stated"]:
         assert isinstance(p, MixedColumns)
-        return torch.cat(
-            [q.probabilities.flatten(-2) if isinstance(q, CategoricalColumns) else q.mean for q in p.parts], -1
-        )
+        return torch.cat([self._answer(i).expected(part) for i, part in enumerate(p.parts)], -1)
 
     def decide(self, expected: Float[Tensor, "*rows stated"]) -> Float[Tensor, "*rows columns"]:
-        """Numbers are their mean, a count the nearest one; of two or more levels it is the likeliest."""
-        widths = [part.encoded for part in self.parts]
-        decided = [
-            DECISIONS[kind](e, own)
-            for kind, e, own in zip(self.groups, expected.split(widths, -1), self.places, strict=True)
-        ]
+        widths = [self._answer(i).width(head) for i, head in enumerate(cast("Iterable[Head]", self.parts))]
+        parts = zip(expected.split(widths, -1), self.places, strict=True)
+        decided = [self._answer(i).decide(e, len(own)) for i, (e, own) in enumerate(parts)]
         return torch.cat(decided, -1)[..., self.back]
+
+    def _answer(self, part: int) -> Answer:
+        return ANSWERS[self.groups[part]]
 
     def _pairs(self) -> list[tuple[Head, Tensor]]:
         return list(zip(self.parts, self.places, strict=True))  # type: ignore[arg-type]
-
-
-def _as_it_is(expected: Tensor, own: Tensor) -> Tensor:
-    return expected
-
-
-DECISIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "real": _as_it_is,
-    "positive": _as_it_is,
-    "count": lambda expected, own: expected.round(),
-    "binary": lambda expected, own: (expected > 0.5).to(expected),
-    "categorical": lambda expected, own: expected.unflatten(-1, (len(own), -1)).argmax(-1).to(expected),
-}

@@ -23,7 +23,7 @@ class Features(NamedTuple):
 
 @torch.no_grad()
 def features(model: DGM, x: Float[Tensor, "N D"]) -> Features:
-    """Features of every row; they depend on nothing but the row.
+    """Features of every row, in which NaN is missing; they depend on nothing but the row.
 
     >>> from memgen.recipe import Recipe, build
     >>> model = build(Recipe().override(["model.hidden=[8, 5]", "model.latent=2", "model.norm=none"]), columns=3)
@@ -35,7 +35,7 @@ def features(model: DGM, x: Float[Tensor, "N D"]) -> Features:
     means, lasts = [], []
     with evaluating(model):
         for rows in x.split(CHUNK):
-            q, layers = model.encode(Batch(rows.to(weights)))
+            q, layers = model.encode(Batch.of(rows.to(weights)))
             means.append(q.mean.cpu())
             lasts.append((layers[-1].output if layers else q.mean).cpu())
     return Features(torch.cat(means), torch.cat(lasts))
