@@ -51,7 +51,7 @@ from memgen.progress import Progress
 from memgen.recipe import Model, Objective, Recipe, Training, build
 from memgen.seeds import Purpose, generator, row_keys
 from memgen.storage import load_tensors, save_tensors
-from memgen.tasks.density import log_likelihood
+from memgen.tasks.density import log_likelihood, standard_error
 from memgen.tasks.features import features
 from memgen.tasks.imputation import impute
 from memgen.tasks.sampling import sample
@@ -253,6 +253,9 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         if watch.best is not None:
             model.load_state_dict(watch.best)
             self.best_validation_score_ = max(watch.scores.values())
+        if watch.stayed and not again and recipe.model.start == "linear":
+            assert data.valid is not None
+            adapt(model, Dataset("table", torch.cat([data.train, data.valid])), recipe)  # nothing need be held out now
         return model.eval()
 
     def _patience(self, epochs: int) -> int:
@@ -267,6 +270,9 @@ class _Watch:
         self.scores: dict[int, float] = {}
         """Epoch -> bound."""
         self.best: dict[str, Tensor] | None = None
+        self.stayed = False
+        """Whether nothing was better than the start."""
+        self.first = torch.zeros(0, dtype=torch.float64)
 
     @torch.no_grad()
     def look(self, state: State) -> bool:
@@ -278,12 +284,21 @@ class _Watch:
             collect_statistics(model, self.data.train, seed=self.seed)
         noise = model.noise(VALIDATION_SAMPLES, len(valid), generator(self.seed, Purpose.EVALUATION))
         model.eval()
-        score = float(importance(model(Batch.of(valid), noise).log_w).mean())
+        bounds = importance(model(Batch.of(valid), noise).log_w).double()
         model.train()
-        if math.isfinite(score) and score > max(self.scores.values(), default=-math.inf):
-            self.best = copy.deepcopy(model.state_dict())
+        score = float(bounds.mean())
+        if not self.scores:
+            self.first = bounds
+        if not self.scores or (score > max(self.scores.values()) and self._is_better(bounds)):
+            self.best, self.stayed = copy.deepcopy(model.state_dict()), not self.scores
         self.scores[state.epoch] = score if math.isfinite(score) else -math.inf
         return state.epoch - max(self.scores, key=lambda epoch: self.scores[epoch]) >= self.patience
+
+    def _is_better(self, bounds: Float64[Tensor, " m"]) -> bool:
+        """Than the start, by more than the rows' standard error: few rows should not talk training away from a linear
+        model that fits."""
+        gain = bounds - self.first
+        return len(gain) < 2 or float(gain.mean()) > standard_error(gain)
 
     @property
     def note(self) -> str:

@@ -24,8 +24,8 @@ from memgen.model import DGM
 
 ITERATIONS = 30
 """Of EM, where values are missing."""
-SHRINK = 1e-3
-"""Least variance of an encoded column in any direction, in units of its own."""
+LEAST = 1e-4
+"""Least variance in any direction, in units of the standardised columns."""
 CHUNK = 1 << 24
 """Numbers held at once by a step of EM."""
 
@@ -61,7 +61,7 @@ def principal(covariance: Float64[Tensor, "E E"], latent: int) -> tuple[Float64[
     """
     values, vectors = (part.flip(-1) for part in torch.linalg.eigh(covariance))
     used = min(latent, len(values) - 1)
-    variance = max(float(values[used:].mean()), SHRINK) if len(values) > 1 else 0.5 * float(values[0])
+    variance = max(float(values[used:].mean()), LEAST) if len(values) > 1 else 0.5 * float(values[0])
     W = covariance.new_zeros(len(values), latent)
     used = max(used, 1)
     W[:, :used] = vectors[:, :used] * (values[:used] - variance).clamp_min(0).sqrt()
@@ -105,4 +105,4 @@ def _expect(y: Tensor, observed: Tensor, mean: Tensor, covariance: Tensor) -> tu
 
 def _regular(covariance: Float64[Tensor, "E E"]) -> Float64[Tensor, "E E"]:
     """No direction without variance: a column that says the same as others, or nothing."""
-    return covariance + SHRINK * torch.eye(len(covariance)).to(covariance)
+    return covariance + LEAST * torch.eye(len(covariance)).to(covariance)
