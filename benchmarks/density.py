@@ -115,7 +115,7 @@ def measure(cell: Cell) -> Row:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options: argparse.Namespace = options_for(__doc__, list(METHODS)).parse_args(arguments)
+    options: argparse.Namespace = options_for(__doc__, list(METHODS), list(METHODS)).parse_args(arguments)
     methods = installed_methods(options.methods, METHODS, MODULE)
     wide = [table for table in installed_tables(options.tables) if len(continuous_columns(load(table).x)) > 1]
     cells = [Cell(table, SPLIT, seed, method) for table in wide for seed in range(options.seeds) for method in methods]

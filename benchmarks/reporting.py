@@ -300,11 +300,11 @@ def surroundings() -> Row:
     return {"command": command, "python": platform.python_version(), "OMP_NUM_THREADS": threads, "versions": versions}
 
 
-def options_for(description: str | None, methods: Sequence[str]) -> argparse.ArgumentParser:
-    """The options that both comparisons have."""
+def options_for(description: str | None, methods: Sequence[str], usual: Sequence[str]) -> argparse.ArgumentParser:
+    """The options that both comparisons have; the usual methods are run when none are named."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", default="choosing", help="choosing, reporting, or names with commas between them")
-    parser.add_argument("--methods", default=",".join(methods), help=f"of {', '.join(methods)}")
+    parser.add_argument("--methods", default=",".join(usual), help=f"of {', '.join(methods)}")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--keep", type=Path, help="file of results, one per line; a run with the same file goes on")
     parser.add_argument("--json", type=Path, help="write all numbers here")

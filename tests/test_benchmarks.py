@@ -138,7 +138,10 @@ def test_encoding_there_and_back() -> None:
     np.testing.assert_allclose(codes[:, :2].mean(0), 0, atol=1e-12)
     np.testing.assert_allclose(codes[:, :2].std(0), 1)
     np.testing.assert_array_equal(codes[:, 2:].sum(1), 1)
-    pd.testing.assert_frame_equal(encoder.decode(codes)[list(x)].astype(x.dtypes), x)
+    short = imputation.Encoder.of(x, left_out=1)
+    np.testing.assert_array_equal(short.encode(x), codes[:, :4])
+    for one in (encoder, short):
+        pd.testing.assert_frame_equal(one.decode(one.encode(x))[list(x)].astype(x.dtypes), x)
     missing = np.random.default_rng(0).random(x.shape) < 0.3
     holes = imputation.Encoder.of(x.mask(missing)).encode(x.mask(missing))
     np.testing.assert_array_equal(np.isnan(holes), missing[:, [0, 1, 2, 2, 2]])
@@ -152,6 +155,21 @@ def test_methods_fill_what_is_missing_and_leave_the_rest(method: str) -> None:
     assert (found == x).to_numpy()[~missing].all()
     assert set(found["word"]) <= {"a", "b", "c"}
     assert list(found.dtypes) == list(x.dtypes)
+
+
+@pytest.mark.parametrize("method", ["knn", "ridge", "trees"])
+def test_peers_learn_a_level_that_a_number_tells(method: str) -> None:
+    """With an indicator for every level, IterativeImputer gives the mode whatever the numbers say."""
+    rng = np.random.default_rng(0)
+    groups = rng.integers(3, size=300)
+    spots = np.array([[0, 0], [4, 0], [0, 4]])[groups] + rng.normal(size=(300, 2))
+    x = pd.DataFrame({"a": spots[:, 0], "b": spots[:, 1], "word": pd.Series(groups.astype(str), dtype=object)})
+    missing = np.zeros(x.shape, dtype=bool)
+    missing[::4, 2] = True
+    found, _, _ = imputation.impute(x, missing, method, 0)
+    hits = imputation.accuracy(x, found, missing)
+    assert hits is not None
+    assert hits > 0.8
 
 
 def test_closed_forms_of_the_metrics() -> None:
@@ -237,6 +255,47 @@ def test_a_gaussian_in_the_users_units() -> None:
 
 def test_kernel_bandwidths_respect_the_floor() -> None:
     assert density.BANDWIDTHS.min() == pytest.approx(density.FLOOR)
+
+
+ESTIMATORS = """
+import numpy as np
+
+class MemImputer:
+    def __init__(self, random_state):
+        assert random_state in (0, 1)
+
+    def fit_transform(self, x):
+        return x.fillna(x.median()).to_numpy()
+
+class MemDensity:
+    def __init__(self, random_state, sigma_floor, kinds):
+        assert sigma_floor == 0.01
+        assert set(kinds.values()) == {"real"}
+
+    def fit(self, x):
+        assert len(x) == 120
+        return self
+
+    def score_samples(self, x):
+        return np.full(len(x), -99.0)
+"""
+
+
+def test_how_memgen_is_called_and_where_its_losses_stand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "stand_in_estimators.py").write_text(ESTIMATORS)
+    monkeypatch.syspath_prepend(tmp_path)
+    for script, methods in ((imputation, "mean,memgen"), (density, "gauss,memgen")):
+        monkeypatch.setattr(script, "MODULE", "stand_in_estimators")
+        assert script.main(["--tables", "iris", "--methods", methods, "--seeds", "2"]) == 0
+        assert "Failures" not in capsys.readouterr().out
+    assert density.main(["--tables", "iris", "--methods", "gauss,memgen", "--seeds", "2"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["log_p", "all", "0", "1", "0", "0"] in lines
+    monkeypatch.setattr(density, "MODULE", "no_such_estimators")
+    assert density.main(["--tables", "iris", "--methods", "gauss,memgen", "--seeds", "1"]) == 0
+    assert "method memgen is left out" in capsys.readouterr().out
 
 
 def test_both_comparisons_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
