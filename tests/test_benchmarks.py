@@ -147,8 +147,9 @@ def test_encoding_there_and_back() -> None:
     np.testing.assert_array_equal(np.isnan(holes), missing[:, [0, 1, 2, 2, 2]])
 
 
-@pytest.mark.parametrize("method", ["mean", "knn", "ridge"])
-def test_methods_fill_what_is_missing_and_leave_the_rest(method: str) -> None:
+@pytest.mark.parametrize("method", ["mean", "knn", "ridge", "spoil"])
+def test_methods_fill_what_is_missing_and_leave_the_rest(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(imputation.METHODS, "spoil", lambda x, seed: x.assign(x=9.0, zeros=9.0, word="a"))
     x = mixed(100)
     missing = imputation.keep_one(np.random.default_rng(0).random(x.shape) < 0.3, np.random.default_rng(0))
     found, _, _ = imputation.impute(x, missing, method, 0)
