@@ -33,24 +33,23 @@ def _table(rows: int, encoded: int) -> dict[str, Any]:
     units = 64 if encoded <= 32 else 128
     model = {
         "hidden": [units, units],
-        # One less than the columns: then the linear start is a Gaussian with full covariance.
+        # One less than the columns: then the linear path can be a Gaussian with full covariance.
         "latent": max(1, min(encoded - 1, 32)),
         "slots": [20, 10],
         "norm": "none",
         "mask": True,
         "skip": True,
-        "start": "linear",
         "sigma_floor": 0.01,
     }
     training = {
         "epochs": max(EPOCHS, math.ceil(steps / math.ceil(rows / batch))),
         "batch_size": batch,
-        "rate": 7e-3,
+        "rate": 5e-3,
         "weight_decay": 0.05,
         "ema": 0.98,
         "evaluate_every": 0,
     }
-    return {"model": model, "objective": {"samples": 5, "estimator": "dreg"}, "training": training}
+    return {"model": model, "objective": {"samples": 20}, "training": training}
 
 
 def _image(rows: int) -> dict[str, Any]:

@@ -50,6 +50,7 @@ from memgen.objective import importance
 from memgen.progress import Progress
 from memgen.recipe import Model, Objective, Recipe, Training, build
 from memgen.seeds import Purpose, generator, row_keys
+from memgen.start import start_linear
 from memgen.storage import load_tensors, save_tensors
 from memgen.tasks.density import log_likelihood, standard_error
 from memgen.tasks.features import features
@@ -156,7 +157,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
             "recipe": self.recipe_.to_toml(),
             "columns": self.columns_.to_json(),
             "seed": str(self.seed_),
-            "iterations": str(self.n_iter_),
+            "fit": json.dumps({"n_iter_": self.n_iter_, "linear_": self.linear_}),
             "named": json.dumps(hasattr(self, "feature_names_in_")),
         }
         save_tensors(Path(path), self.model_.state_dict(), about)
@@ -170,7 +171,9 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         self = cls(**json.loads(about["settings"]))
         self.recipe_ = Recipe.from_toml(about["recipe"], str(path))
         self.columns_ = Columns.from_json(about["columns"], str(path))
-        self.seed_, self.n_iter_ = int(about["seed"]), int(about["iterations"])
+        self.seed_ = int(about["seed"])
+        for name, value in json.loads(about["fit"]).items():
+            setattr(self, name, value)
         self.n_features_in_ = len(self.columns_)
         if json.loads(about["named"]):
             self.feature_names_in_ = np.array(self.columns_.names, dtype=object)
@@ -226,19 +229,19 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
             table[SETTINGS[name]][name] = _plain(value)
         if "hidden" in given and "slots" not in given:
             table["model"]["slots"] = []
-        if "skip" in given and not given["skip"] and "start" not in given:
-            table["model"]["start"] = "random"
         table["model"]["likelihood"] = "mixed"
         table["training"]["seed"] = self.seed_
         return Recipe.from_dict(table, type(self).__name__)
 
     def _train(self, model: DGM, data: Dataset, again: bool) -> DGM:
-        """Train to the end or until validation rows are scored no better; the best weights are the result."""
+        """Train to the end or until validation rows are scored no better; the best weights are the result, or a linear
+        model if they are no better than that."""
         recipe, epochs = self.recipe_, self.recipe_.training.epochs
         if not again:
             adapt(model, data, recipe)
         state = begin(model, recipe)
         watch = _Watch(data, self.seed_, self._patience(epochs))
+        linear = None if again or not recipe.model.skip else watch.bounds(linear_of(model, data.train))
         watch.look(state)
         shown = Progress(type(self).__name__, epochs, "epoch") if self.verbose else nullcontext()
         with shown as progress, closing(fit(model, data, recipe, state=state)) as stream:
@@ -246,20 +249,34 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
                 if progress is not None:
                     progress.to(epoch.epoch, watch.note)
                 due = epoch.epoch % max(1, epochs // CHECKS) == 0 or epoch.epoch == epochs
-                if due and data.valid is not None and watch.look(state):
+                if due and watch.look(state):
                     break
-        self.n_iter_ = state.epoch
-        self.validation_scores_ = watch.scores
+        self.n_iter_, self.validation_scores_ = state.epoch, watch.scores
         if watch.best is not None:
             model.load_state_dict(watch.best)
-            self.best_validation_score_ = max(watch.scores.values())
-        if watch.stayed and not again and recipe.model.start == "linear":
+        self.linear_ = linear is not None and not is_better(watch.best_bounds, linear)
+        if self.linear_:  # a closed form, for which nothing need be held out
             assert data.valid is not None
-            adapt(model, Dataset("table", torch.cat([data.train, data.valid])), recipe)  # nothing need be held out now
+            rows = torch.cat([data.train, data.valid])
+            model.likelihood.adapt(rows)
+            start_linear(model, rows)
         return model.eval()
 
     def _patience(self, epochs: int) -> int:
         return max(20, epochs // 3) if self.n_iter_no_change == AUTO else int(self.n_iter_no_change)
+
+
+def linear_of(model: DGM, rows: Float[Tensor, "n D"]) -> DGM:
+    """The same model as probabilistic PCA of the rows, all layers silent."""
+    linear = copy.deepcopy(model)
+    start_linear(linear, rows)
+    return linear
+
+
+def is_better(bounds: Float64[Tensor, " m"], linear: Float64[Tensor, " m"]) -> bool:
+    """By more than the standard error over the rows: a few of them should not talk us out of a linear model."""
+    gain = bounds - linear
+    return len(gain) < 2 or float(gain.mean()) > standard_error(gain)
 
 
 class _Watch:
@@ -268,37 +285,34 @@ class _Watch:
     def __init__(self, data: Dataset, seed: int, patience: int) -> None:
         self.data, self.seed, self.patience = data, seed, patience
         self.scores: dict[int, float] = {}
-        """Epoch -> bound."""
+        """Epoch -> mean bound."""
         self.best: dict[str, Tensor] | None = None
-        self.stayed = False
-        """Whether nothing was better than the start."""
-        self.first = torch.zeros(0, dtype=torch.float64)
+        self.best_bounds = torch.zeros(0, dtype=torch.float64)
 
     @torch.no_grad()
-    def look(self, state: State) -> bool:
-        """Score the present weights; whether it is time to stop."""
-        if self.data.valid is None:
-            return False
-        model, valid = state.result, self.data.valid
+    def bounds(self, model: DGM) -> Float64[Tensor, " m"] | None:
+        """Of every validation row; None if there are none."""
+        valid = self.data.valid
+        if valid is None:
+            return None
         if batch_norms(model):
             collect_statistics(model, self.data.train, seed=self.seed)
         noise = model.noise(VALIDATION_SAMPLES, len(valid), generator(self.seed, Purpose.EVALUATION))
         model.eval()
-        bounds = importance(model(Batch.of(valid), noise).log_w).double()
+        found = importance(model(Batch.of(valid), noise).log_w).double()
         model.train()
-        score = float(bounds.mean())
-        if not self.scores:
-            self.first = bounds
-        if not self.scores or (score > max(self.scores.values()) and self._is_better(bounds)):
-            self.best, self.stayed = copy.deepcopy(model.state_dict()), not self.scores
-        self.scores[state.epoch] = score if math.isfinite(score) else -math.inf
-        return state.epoch - max(self.scores, key=lambda epoch: self.scores[epoch]) >= self.patience
+        return found.nan_to_num(nan=-math.inf)
 
-    def _is_better(self, bounds: Float64[Tensor, " m"]) -> bool:
-        """Than the start, by more than the rows' standard error: few rows should not talk training away from a linear
-        model that fits."""
-        gain = bounds - self.first
-        return len(gain) < 2 or float(gain.mean()) > standard_error(gain)
+    def look(self, state: State) -> bool:
+        """Score the present weights; whether it is time to stop."""
+        bounds = self.bounds(state.result)
+        if bounds is None:
+            return False
+        score = float(bounds.mean())
+        if self.best is None or score > max(self.scores.values()):
+            self.best, self.best_bounds = copy.deepcopy(state.result.state_dict()), bounds
+        self.scores[state.epoch] = score
+        return state.epoch - max(self.scores, key=lambda epoch: self.scores[epoch]) >= self.patience
 
     @property
     def note(self) -> str:
@@ -328,6 +342,7 @@ class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin
     ----------
     columns_ : the kinds of the columns and why; print(*density.columns_.describe(), sep="\\n")
     recipe_ : all settings.   model_ : the model.   n_iter_ : epochs trained.   validation_scores_ : epoch -> bound.
+    linear_ : whether training was no better than probabilistic PCA, which was kept then.
     """
 
     __init__ = keywords()

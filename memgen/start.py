@@ -25,7 +25,9 @@ from memgen.model import DGM
 ITERATIONS = 30
 """Of EM, where values are missing."""
 LEAST = 1e-4
-"""Least variance in any direction, in units of the standardised columns."""
+"""The least sigma^2, in units of the standardised columns."""
+TINY = 1e-8
+"""Added to variances, so that a column that says the same as others leaves a matrix that has an inverse."""
 CHUNK = 1 << 24
 """Numbers held at once by a step of EM."""
 
@@ -104,5 +106,4 @@ def _expect(y: Tensor, observed: Tensor, mean: Tensor, covariance: Tensor) -> tu
 
 
 def _regular(covariance: Float64[Tensor, "E E"]) -> Float64[Tensor, "E E"]:
-    """No direction without variance: a column that says the same as others, or nothing."""
-    return covariance + LEAST * torch.eye(len(covariance)).to(covariance)
+    return covariance + TINY * torch.eye(len(covariance)).to(covariance)
