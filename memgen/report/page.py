@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import memgen
+from memgen.data.values import some
 from memgen.figures.base import Figure
 from memgen.report.gather import STEPS, Gathered, paired_difference, same_data
 from memgen.storage import write_atomically
 from memgen.tasks.density import standard_error
-from memgen.tasks.imputation import DEFAULT
 
 HEADS = {
     "training": "Training",
@@ -82,7 +82,7 @@ def page(gathered: Sequence[Gathered], seed: int) -> str:
     style = STYLE.replace("WIDTH", f"{max(60, 32 * len(names))}rem").replace("COLUMNS", str(min(3, len(names))))
     style = style.replace("NARROW", "26rem" if len(names) < 3 else "20rem")
     body = [f"<h1>{escape(title)}</h1>", introduction(gathered), likelihoods(gathered, seed)]
-    body += [section(gathered, key) for key in HEADS]
+    body += [columns(gathered), *(section(gathered, key) for key in HEADS)]
     body += ["<h2>Settings</h2>", settings(gathered), ending(gathered)]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -132,12 +132,29 @@ def likelihoods(gathered: Sequence[Gathered], seed: int) -> str:
                 escape(f"{one.subject.data.name}, {one.subject.data.scale}"),
             ]
         )
+    if any(one.bits is not None for one in gathered):
+        heads.insert(2, "bits per dimension")
+        for row, one in zip(rows, gathered, strict=True):
+            row.insert(2, "" if one.bits is None else f"{one.bits.mean:.3f} ± {one.bits.standard_error:.3f}")
     kinds = dict.fromkeys(f"{one.subject.data.name}: {one.subject.data.binarisation}" for one in gathered)
     words = (
         "Test log-likelihood by importance sampling with K samples, mean ± standard error over rows; "
         f"noise seed {seed}; {escape('; '.join(kinds))}."
     )
     return f"<h2>Log-likelihood</h2>\n{table(heads, rows)}\n<p class='faint'>{words}</p>\n{differences(gathered)}"
+
+
+def columns(gathered: Sequence[Gathered]) -> str:
+    """The schema of every table."""
+    schemas = {one.subject.data.name: one.subject.data.columns for one in gathered}
+    lines = []
+    for name, schema in schemas.items():
+        if schema is not None:
+            rows = [
+                [escape(c.name), c.kind, escape(f"{c.why}: {some(c.levels, 5)}" if c.levels else c.why)] for c in schema
+            ]
+            lines.append(f"<h2>Columns of {escape(name)}</h2>\n{table(['column', 'kind', 'why'], rows, words=99)}")
+    return "\n".join(lines)
 
 
 def differences(gathered: Sequence[Gathered]) -> str:
@@ -192,10 +209,11 @@ def imputations(gathered: Sequence[Gathered]) -> str:
     kinds = dict.fromkeys(
         f"{one.subject.data.name}: {own.values}" for one in gathered for own in one.imputation.values()
     )
+    methods = dict.fromkeys(one.subject.method for one in gathered)
     lines.append(
         "<p class='faint'>Mean squared error per missing value ± standard error over rows; method "
-        f"{DEFAULT}, {STEPS} decoder passes, of which the effective states carry the answer; masks by pattern and row, "
-        f"not by model; {escape('; '.join(kinds))}.</p>"
+        f"{' / '.join(methods)}, {STEPS} decoder passes, of which the effective states carry the answer; masks by "
+        f"pattern and row, not by model; {escape('; '.join(kinds))}.</p>"
     )
     for other in gathered[1:]:
         if not same_data(gathered[0], other):

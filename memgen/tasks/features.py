@@ -35,7 +35,7 @@ def features(model: DGM, x: Float[Tensor, "N D"]) -> Features:
     means, lasts = [], []
     with evaluating(model):
         for rows in x.split(CHUNK):
-            q, layers = model.encode(Batch(rows.to(weights)))
+            q, layers = model.encode(Batch.of(rows.to(weights)))
             means.append(q.mean.cpu())
             lasts.append((layers[-1].output if layers else q.mean).cpu())
     return Features(torch.cat(means), torch.cat(lasts))
