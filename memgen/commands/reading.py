@@ -102,13 +102,14 @@ def read_for(saved: Saved, name: str | None, split: str = "test") -> Loaded:
     settings = replace(recipe.data, name=locate(recipe.data.name, origin) if name is None else name)
     loaded = load(settings, recipe.model.likelihood, saved.form.columns if is_path(settings.name) else None)
     changed = origin is not None and loaded.fingerprint != origin.fingerprint
-    if name is None and changed:
+    named = name in (None, recipe.data.name)
+    if named and changed:
         print(
             f"memgen: warning: {settings.name} has changed since this run was trained on it: its rows, and which of "
             "them are held out, may be others",
             file=sys.stderr,
         )
-    own = name in (None, recipe.data.name) or (origin is not None and not changed)
+    own = named or (origin is not None and not changed)
     if split == "valid" and own and recipe.data.train_on == "train+valid":
         raise MemgenError("this run trained on train+valid, so its validation rows are not held out; use --split test")
     data = as_read_by(saved.model, as_formed(loaded.data, saved.form))

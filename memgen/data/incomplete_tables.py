@@ -17,7 +17,15 @@ from torch import Tensor
 from memgen.data.cells import bare, read_opening, split
 from memgen.data.columns import Columns
 from memgen.data.lines import Lines, read_lines
-from memgen.data.own_tables import LABELS, Wanted, default_names, parse, read_parquet_table, values_of_parquet
+from memgen.data.own_tables import (
+    LABELS,
+    Wanted,
+    default_names,
+    names_of_parquet,
+    parse,
+    read_parquet_table,
+    values_of_parquet,
+)
 from memgen.data.texts import as_texts, as_values, quoted
 from memgen.errors import MemgenError
 from memgen.storage import write_atomically
@@ -119,17 +127,18 @@ def _filled(column: Any, holes: NDArray[np.bool_], values: NDArray[Any]) -> Any:
     items = [value.item() if isinstance(value, np.generic) else value for value in values]
     merged = [new if hole else old for old, hole, new in zip(column.to_pylist(), holes.tolist(), items, strict=True)]
     if pyarrow.types.is_boolean(kind):
-        merged = [None if item is None else bool(item) for item in merged]
-    try:
-        return pyarrow.array(merged, kind)
-    except (pyarrow.ArrowException, TypeError, ValueError):
-        return pyarrow.array([None if item is None else float(item) for item in merged], "float64")
+        merged = [bool(item) for item in merged]
+    elif pyarrow.types.is_integer(kind) and all(float(item).is_integer() for item in merged):
+        merged = [int(item) for item in merged]
+    elif pyarrow.types.is_integer(kind) or pyarrow.types.is_decimal(kind):
+        merged, kind = [float(item) for item in merged], pyarrow.float64()
+    return pyarrow.array(merged, kind)
 
 
 def read_parquet_holes(path: Path, columns: Columns) -> ParquetTable:
     table = read_parquet_table(path)
     try:
-        find_columns(columns, tuple(table.column_names))
+        find_columns(columns, tuple(names_of_parquet(table)))
         x = columns.encode([values_of_parquet(name, table.column(name)) for name in columns.names])
     except MemgenError as error:
         raise MemgenError(f"{path}: {error}") from None

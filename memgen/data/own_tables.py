@@ -204,11 +204,15 @@ def _should_be_numbers(known: Mapping[str, float | str | None], strange: set[str
 def read_parquet(path: Path) -> RawTable:
     """Columns of numbers, text and truth values; the index that pandas may have written is left out."""
     table = read_parquet_table(path)
-    names = [name for name in table.column_names if not re.fullmatch(r"__index_level_\d+__", name)]
+    names = names_of_parquet(table)
     if not names or table.num_rows == 0:
         raise MemgenError(f"{path} has no rows")
     check_names(names)
     return RawTable(tuple(names), tuple(values_of_parquet(name, table.column(name)) for name in names), True)
+
+
+def names_of_parquet(table: Any) -> list[str]:
+    return [name for name in table.column_names if not re.fullmatch(r"__index_level_\d+__", name)]
 
 
 def read_parquet_table(path: Path) -> Any:
