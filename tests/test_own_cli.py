@@ -111,7 +111,13 @@ def test_a_table_is_described_before_it_is_trained_on(
         assert words in out
     assert out.index("likelihood: mixed") < out.index("trained 2 epochs")
     result = told(capsys, [*arguments, "--out", "again"])
-    assert [column["kind"] for column in result["columns"]] == ["categorical", "categorical", "positive", "binary", "real"]
+    assert [column["kind"] for column in result["columns"]] == [
+        "categorical",
+        "categorical",
+        "positive",
+        "binary",
+        "real",
+    ]
     assert (result["likelihood"], result["classes"]) == ("mixed", ["high", "low"])
     assert result["rows"] == {"train": 32, "valid": 4, "test": 4}
     recipe = memgen.Recipe.read("run/recipe.toml")

@@ -79,9 +79,9 @@ def described(path: Path, run: Run | None) -> tuple[Recipe, DGM]:
 def recipes(options: argparse.Namespace) -> dict[str, Any]:
     found = {name: Recipe.named(name) for name in recipe_names()}
     width = max(map(len, found))
-    say(options, f"{AUTO:<{width}}  {ABOUT_AUTO}")
     for name, recipe in found.items():
         say(options, f"{name:<{width}}  {recipe.about}")
+    say(options, f"{AUTO:<{width}}  {ABOUT_AUTO}")
     return {"recipes": [{"name": name, "about": recipe.about} for name, recipe in found.items()]}
 
 
