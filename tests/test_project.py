@@ -94,7 +94,7 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_what_the_documents_show_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every bash and python block, in order and in one folder, so that a page can make the data that it goes on with."""
+    """Every bash and python block, in order and in one folder: a page may make the data that it goes on with."""
     monkeypatch.chdir(tmp_path)
     for language, block in re.findall(r"```(bash|python)\n(.*?)```", path.read_text(), re.DOTALL):
         if language == "bash":

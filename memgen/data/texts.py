@@ -15,7 +15,7 @@ from memgen.data.columns import Column, Columns
 from memgen.data.kinds import LEVELLED
 
 DIGITS = 6
-"""Significant ones of a number, or of its distance from the column's mean where that is smaller ..."""
+"""Significant ones of a number, or of the spread around the column's mean where that is smaller ..."""
 MOST_DIGITS = 12
 """... and never more than these."""
 
@@ -38,29 +38,37 @@ def as_texts(columns: Columns, x: Float[NDArray[Any], "N D"]) -> list[list[str]]
     [['Bern', '1700000.12346'], ['Basel', '']]
     """
     by_column = [
-        [_text(column, value, float(value_less_offset)) for value, value_less_offset in zip(own, coded, strict=True)]
-        for column, own, coded in zip(columns, as_values(columns, x), x.T, strict=True)
+        [_text(column, value, spread) for value in own]
+        for column, own, spread in zip(columns, as_values(columns, x), _spreads(x), strict=True)
     ]
     return [list(row) for row in zip(*by_column, strict=True)]
 
 
-def _text(column: Column, value: Any, deviation: float) -> str:
+def _spreads(x: Float[NDArray[Any], "N D"]) -> list[float]:
+    """The largest deviation in each column: how exact its numbers are to be written."""
+    sizes = np.abs(x.astype(np.float64))
+    return [float(v) for v in np.where(np.isnan(sizes), 0.0, sizes).max(0, initial=0.0)]
+
+
+def _text(column: Column, value: Any, spread: float) -> str:
     if value is None or (not isinstance(value, str) and math.isnan(value)):
         return ""
     if isinstance(value, str):
         return value
     if isinstance(value, bool | np.bool_):
         return str(bool(value))
-    return f"{value:.15g}" if column.kind in (*LEVELLED, "count") else number_text(float(value), deviation)
+    if column.kind in (*LEVELLED, "count"):
+        return f"{value:.15g}"
+    return number_text(float(value), spread if column.kind == "real" else float(value))
 
 
-def number_text(value: float, deviation: float) -> str:
-    """A number to as many digits as its deviation from the column's mean deserves.
+def number_text(value: float, spread: float) -> str:
+    """A number to six digits of the spread that it has in its column.
 
-    >>> number_text(41.23456789, 2.6), number_text(0.000123456789, 0.000123456789), number_text(-0.0, 0.0)
-    ('41.23457', '0.000123457', '0')
+    >>> number_text(41.23456789, 20.0), number_text(0.000123456789, 0.000123456789), number_text(-0.0, 0.0)
+    ('41.2346', '0.000123457', '0')
     """
-    size = max(abs(deviation), abs(value) * 10.0 ** (DIGITS - MOST_DIGITS))
+    size = max(abs(spread), abs(value) * 10.0 ** (DIGITS - MOST_DIGITS))
     if size == 0:
         return "0"
     return f"{round(value, DIGITS - 1 - math.floor(math.log10(size))) + 0.0:.15g}"
