@@ -161,6 +161,22 @@ def test_a_named_recipe_keeps_its_settings_on_other_data(
     assert not (here / "no").exists()
 
 
+def test_any_likelihood_can_be_asked_for(home: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also one that cannot start as a linear model, and grey levels read as probabilities."""
+    for name, likelihood in (("array.npy", "gaussian"), ("scans.npz", "bernoulli")):
+        arguments = ["train", "--data", str(home / name), "--likelihood", likelihood, *SMALL, "--out", likelihood]
+        assert told(capsys, arguments)["likelihood"] == likelihood
+    assert "RandomState" in told(capsys, ["evaluate", "bernoulli", "--samples", "5"])["binarisation"]
+
+
+def test_a_report_on_ten_rows_has_one_to_test_on(here: Path) -> None:
+    """Whose mean has no standard error."""
+    write_table(here / "ten.csv", table_rows(10))
+    assert main(["train", "--data", "ten.csv", *SMALL, "--set", "model.slots=[]", "--out", "run"]) == 0
+    assert main(["report", "run", "-o", "r.html", "--samples", "5"]) == 0
+    assert not re.search(r"\bnan\b", re.sub(r'src="[^"]*"', "", (here / "r.html").read_text()))
+
+
 def test_images_are_made_to_have_one_size(home: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(home / "photos", here / "photos")
     Image.new("RGB", (9, 7), "green").save(here / "photos" / "cat" / "large.png")

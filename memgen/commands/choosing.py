@@ -98,7 +98,7 @@ def complete(
     options: argparse.Namespace, base: Recipe | None, settings: Data, loaded: Loaded, run: Run | None
 ) -> Recipe:
     """Every setting: those of the recipe, then what the data ask for, then what the user says."""
-    recipe = replace(made_for(loaded, options.likelihood) if base is None else base, data=settings)
+    recipe = replace(made_for(loaded) if base is None else base, data=settings)
     if options.data is not None and not (run is not None and options.recipe is None):
         mask = recipe.model.mask or has_holes(loaded)
         recipe = replace(recipe, model=replace(recipe.model, likelihood="auto", mask=mask))
@@ -115,12 +115,14 @@ def has_holes(loaded: Loaded) -> bool:
     return any(part is not None and bool(part.isnan().any()) for part in parts)
 
 
-def made_for(loaded: Loaded, likelihood: str | None) -> Recipe:
+def made_for(loaded: Loaded) -> Recipe:
     """The recipe `auto`."""
     rows, columns = loaded.data.train.shape
-    mixed = loaded.data.likelihood == "mixed" and likelihood in (None, "auto", "mixed")
+    mixed = loaded.data.likelihood == "mixed"
     encoded = sum(levels if kind == "categorical" else 1 for kind, levels in loaded.form.kinds) if mixed else columns
-    return auto_recipe(rows, columns, encoded, image=bool(loaded.form.shape))
+    recipe = auto_recipe(rows, columns, encoded, image=bool(loaded.form.shape))
+    # Not every likelihood that a user may ask for has a linear start.
+    return recipe if mixed else replace(recipe, model=replace(recipe.model, start="random"))
 
 
 def refuse_changed_data(run: Run, loaded: Loaded) -> None:

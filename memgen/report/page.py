@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -101,6 +102,16 @@ def introduction(gathered: Sequence[Gathered]) -> str:
     return "\n".join(lines)
 
 
+def with_error(mean: float, error: float, digits: int) -> str:
+    """
+    >>> with_error(1.25, 0.5, 1), with_error(1.25, math.nan, 1), with_error(math.nan, math.nan, 1)
+    ('1.2 ± 0.5', '1.2', '')
+    """
+    if not math.isfinite(mean):
+        return ""
+    return f"{mean:.{digits}f} ± {error:.{digits}f}" if math.isfinite(error) else f"{mean:.{digits}f}"
+
+
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], differs: Sequence[bool] = (), words: int = 1) -> str:
     """Rows of text, already escaped; the columns from `words` on are numbers."""
     kind = [' class="number"' if j >= words else "" for j in range(len(heads))]
@@ -122,7 +133,7 @@ def likelihoods(gathered: Sequence[Gathered], seed: int) -> str:
         rows.append(
             [
                 escape(one.subject.name),
-                f"{own.mean:.2f} ± {own.standard_error:.2f}",
+                with_error(own.mean, own.standard_error, 2),
                 f"{float(own.elbo.mean()):.2f}",
                 f"{own.samples:,}",
                 f"{len(own.log_p):,}",
@@ -135,7 +146,7 @@ def likelihoods(gathered: Sequence[Gathered], seed: int) -> str:
     if any(one.bits is not None for one in gathered):
         heads.insert(2, "bits per dimension")
         for row, one in zip(rows, gathered, strict=True):
-            row.insert(2, "" if one.bits is None else f"{one.bits.mean:.3f} ± {one.bits.standard_error:.3f}")
+            row.insert(2, "" if one.bits is None else with_error(one.bits.mean, one.bits.standard_error, 3))
     kinds = dict.fromkeys(f"{one.subject.data.name}: {one.subject.data.binarisation}" for one in gathered)
     words = (
         "Test log-likelihood by importance sampling with K samples, mean ± standard error over rows; "
@@ -202,7 +213,7 @@ def imputations(gathered: Sequence[Gathered]) -> str:
     rows = []
     for one in gathered:
         cells = [one.imputation.get(pattern) for pattern in patterns]
-        numbers = ["" if c is None else f"{c.error.mean:.4f} ± {c.error.standard_error:.4f}" for c in cells]
+        numbers = ["" if c is None else with_error(c.error.mean, c.error.standard_error, 4) for c in cells]
         carried = " / ".join(f"{c.effective:.1f}" for c in cells if c is not None)
         rows.append([escape(one.subject.name), *numbers, carried])
     lines = [table(["run", *map(escape, patterns), "effective states"], rows)]
