@@ -18,8 +18,11 @@ from memgen.errors import MemgenError, unknown
 BAD_INPUT = 2
 FAILED = 1
 INTERRUPTED = 130
-IMPUTATION, COMPLETIONS = "importance", "gibbs"
+IMPUTATION, COMPLETIONS, MASKED = "importance", "gibbs", "observed"
 """The default methods; said here too, so that --help need not wait for torch (a test holds them together)."""
+
+
+DATA_HELP = "other data of the same form, or the new place of the run's own (default: the run's own)"
 
 
 class Parser(argparse.ArgumentParser):
@@ -57,6 +60,7 @@ def parser() -> Parser:
         epilog="examples:\n"
         "  memgen demo                                        a VAE and a MEM-VAE side by side, in a minute\n"
         "  memgen train digits-mem-vae --out runs/digits      train a shipped recipe\n"
+        "  memgen train --data table.csv --out runs/table     train on your own table, array or images\n"
         "  memgen evaluate runs/digits                        its log-likelihood on the test set\n"
         "  memgen sample runs/digits -o samples.png           what it dreams of\n"
         "  memgen impute runs/digits --pattern half           what it makes of half an image\n"
@@ -131,12 +135,37 @@ def _add_train(commands: Any) -> None:
             "memgen train digits-mem-vae --out runs/digits",
             "memgen train mnist-mem-vae --out runs/mnist --set training.epochs=10 --set training.seed=1",
             "memgen train my-recipe.toml --out runs/mine",
+            "memgen train --data table.csv --out runs/table              your own data: settings by their size",
+            "memgen train --data photos --size 32x32 --out runs/photos   a folder of images, made 32 x 32",
+            "memgen train digits-mem-vae --data scans.npz --out runs/scans",
             "memgen train --resume --out runs/mnist",
             "OMP_NUM_THREADS=1 memgen train ...      beside other work on the same cores: much faster then",
         ],
     )
-    command.add_argument("recipe", nargs="?", help="name of a shipped recipe (memgen recipes), or a TOML file")
+    command.add_argument(
+        "recipe",
+        nargs="?",
+        help="name of a shipped recipe (memgen recipes), or a TOML file; auto, the default with --data: made from them",
+    )
     command.add_argument("--out", required=True, type=Path, metavar="RUN", help="the run folder")
+    command.add_argument(
+        "--data",
+        metavar="PATH|NAME",
+        help="your own data: a .csv, .tsv, .parquet, .npy or .npz file or a folder of images; or a data set's name",
+    )
+    command.add_argument("--size", metavar="HxW", help="make your images this size, as in 28x28: cropped, then resized")
+    command.add_argument(
+        "--likelihood",
+        metavar="NAME",
+        help="p(x|z); auto: mixed for tables, bernoulli or discretised_logistic for images",
+    )
+    command.add_argument(
+        "--kind",
+        action="append",
+        default=[],
+        metavar="COLUMN=KIND",
+        help="real, positive, count, binary or categorical, where the values do not show it; may be repeated",
+    )
     command.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the recipe"
     )
@@ -168,6 +197,7 @@ def _add_evaluate(commands: Any) -> None:
         ],
     )
     command.add_argument("path", metavar="RUN", type=Path, help="a run folder")
+    command.add_argument("--data", metavar="PATH|NAME", help=DATA_HELP)
     command.add_argument("--samples", type=whole(1), default=5000, help="importance samples per example (default 5000)")
     command.add_argument("--split", default="test", help="train, valid or test (default)")
     command.add_argument("--limit", type=whole(1), metavar="N", help="score the first N examples only")
@@ -178,7 +208,7 @@ def _add_evaluate(commands: Any) -> None:
 
 def _add_rows(command: Parser, what: str) -> None:
     """Which data: --data, --split."""
-    command.add_argument("--data", metavar="NAME", help="a data set (default: the one of the run)")
+    command.add_argument("--data", metavar="PATH|NAME", help=DATA_HELP)
     command.add_argument("--split", default="test", help=f"{what}: train, valid or test (default)")
 
 
@@ -187,10 +217,11 @@ def _add_sample(commands: Any) -> None:
         commands,
         "sample",
         "sampling.sample",
-        "Draw new images from a model: the first N of a seed, nothing picked.",
+        "Draw new images or rows from a model: the first N of a seed, nothing picked.",
         [
             "memgen sample runs/digits -n 64 -o samples.png",
             "memgen sample runs/digits -n 1000 --draw --npy draws.npy",
+            "memgen sample runs/table -n 100 --csv rows.csv",
             "memgen sample runs/digits --both -o both.png",
             "memgen sample runs/digits --reconstruct -o reconstructions.png",
             "memgen sample runs/digits --interpolate 3 8 -o between.png",
@@ -209,6 +240,10 @@ def _add_sample(commands: Any) -> None:
         metavar="FILE.npy",
         help="the raw arrays (n, columns); without a name: beside the grid",
     )
+    command.add_argument(
+        "--csv", type=Path, metavar="FILE.csv", help="models of tables: draws of whole rows, in your own values"
+    )
+    command.add_argument("--overwrite", action="store_true", help="replace FILE.csv if it exists")
     command.add_argument("--draw", action="store_true", help="draws of x instead of the means of p(x|z)")
     command.add_argument("--both", action="store_true", help="means and draws of the same z, one above the other")
     command.add_argument(
@@ -248,9 +283,10 @@ def _add_impute(commands: Any) -> None:
         "Fill in missing values: of a data set under a pattern, for a number, or of your own data.\n\n"
         "Patterns: rect-N (a centred square of N x N pixels), rand-P (each value with probability P), half (the left\n"
         "one), half-left, half-right, half-top, half-bottom. Masks are seeded, so two models meet the same ones.\n\n"
-        "Your own data: in a .csv, .npy or .npz, NaN or an empty cell is missing, and values are those that the model\n"
-        "was trained on (grey levels lie in [0, 1]); in a folder of 8-bit grey images, a pixel with alpha 0 is\n"
-        "missing, and completed images are written as grey PNG without alpha.",
+        "Your own data: in a .csv, .parquet, .npy or .npz, NaN or an empty cell is missing, and values are those that\n"
+        "the model was trained on (grey levels lie in [0, 1]; a model of a table reads and writes your own values,\n"
+        "text too); in a folder of 8-bit images, a pixel with alpha 0 is missing, and completed images are PNG\n"
+        "without alpha.",
         [
             "memgen impute runs/digits --pattern half",
             "memgen impute runs/mnist --pattern rect-12 --method paper --limit 1000",
@@ -263,7 +299,9 @@ def _add_impute(commands: Any) -> None:
     command.add_argument("--input", type=Path, metavar="FILE|FOLDER", help="your own incomplete data")
     command.add_argument("--output", type=Path, metavar="FILE|FOLDER", help="where they go, completed")
     command.add_argument(
-        "--method", help=f"paper, gibbs, mwg or importance (default {IMPUTATION}; with --draws {COMPLETIONS})"
+        "--method",
+        help=f"paper, gibbs, mwg, {IMPUTATION} (default; with --draws {COMPLETIONS}) or {MASKED} (default with "
+        "model.mask=true)",
     )
     command.add_argument("--steps", type=whole(2), default=100, help="decoder passes a row (default 100)")
     command.add_argument("--keep", type=whole(1), metavar="N", help="the last N states count (default: half; paper: 1)")
@@ -297,7 +335,7 @@ def _add_features(commands: Any) -> None:
         ["memgen features runs/mnist -o features.npz", "memgen features runs/mnist --data mnist-255 -o features.npz"],
     )
     _add_model(command)
-    command.add_argument("--data", metavar="NAME", help="a data set (default: the one of the run)")
+    command.add_argument("--data", metavar="PATH|NAME", help=DATA_HELP)
     command.add_argument(
         "-o", dest="output", type=Path, default=Path("features.npz"), metavar="FILE.npz", help="default features.npz"
     )
@@ -313,7 +351,7 @@ def _add_classify(commands: Any) -> None:
         ["memgen classify runs/digits", "memgen classify runs/mnist --features mean --json"],
     )
     _add_model(command)
-    command.add_argument("--data", metavar="NAME", help="a data set with labels (default: the one of the run)")
+    command.add_argument("--data", metavar="PATH|NAME", help=DATA_HELP)
     command.add_argument(
         "--features", default="last", choices=("last", "mean"), help="last layer of Q (default), or mean of q(z|x)"
     )
@@ -350,6 +388,7 @@ def _add_report(commands: Any) -> None:
         ],
     )
     command.add_argument("paths", metavar="RUN", type=Path, nargs="+", help="run folders")
+    command.add_argument("--data", metavar="PATH|NAME", help=DATA_HELP)
     command.add_argument(
         "-o", dest="output", type=Path, default=Path("report.html"), metavar="FILE.html", help="default report.html"
     )

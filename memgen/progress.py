@@ -14,10 +14,12 @@ LINE_EVERY = 10.0
 class Progress:
     """`with Progress("training", total, "step") as progress: progress.to(done, "bound -90.1")`"""
 
-    def __init__(self, what: str, total: int, unit: str, initial: int = 0) -> None:
+    def __init__(self, what: str, total: int, unit: str, initial: int = 0, *, brief: bool = False) -> None:
+        """`brief`: no plain line about work that ends before the first one is due."""
         self.what, self.total, self.unit = what, total, unit
         self.started = self.spoken = time.monotonic()
         self.said = -1
+        self.brief = brief
         self.bar = None
         if sys.stderr.isatty():
             from tqdm import tqdm
@@ -54,8 +56,11 @@ class Progress:
             self.bar.total = self.total or None
             self.bar.set_postfix_str(note, refresh=False)
             self.bar.update(done - self.bar.n)
-        elif done != self.said and (time.monotonic() - self.spoken >= LINE_EVERY or done == self.total):
+        elif done != self.said and (time.monotonic() - self.spoken >= LINE_EVERY or self._ends(done)):
             self.spoken, self.said = time.monotonic(), done
             of = f"/{self.total}" if self.total else ""
             seconds = self.spoken - self.started
             print(f"{self.what}: {done}{of} {self.unit}s, {seconds:.0f} s  {note}".rstrip(), file=sys.stderr)
+
+    def _ends(self, done: int) -> bool:
+        return done == self.total and not (self.brief and self.said < 0)

@@ -20,6 +20,9 @@ import torch
 from torch import nn
 
 from memgen.data import DATASETS
+from memgen.data.form import Form
+from memgen.data.own import HEADERS, is_path
+from memgen.data.words import parse_kinds, parse_size
 from memgen.errors import MemgenError, unknown
 from memgen.layers import NORMS, Dense, MemoryLayer
 from memgen.likelihoods import LIKELIHOODS, Gaussian, Head
@@ -48,10 +51,13 @@ def setting(default: Any, about: str, **limits: Any) -> Any:
 class Data:
     """[data]"""
 
-    name: str = setting("digits", "the data set", choices=DATASETS)
+    name: str = setting("digits", "the data set, or the path of your own data")
     train_on: str = setting(
         "train", "the rows to train on; with train+valid nothing is held out", choices=("train", "train+valid")
     )
+    size: str = setting("", "own images: made to have this size, as in 28x28; empty: as they are")
+    kinds: tuple[str, ...] = setting((), "own tables: kinds of columns that are given, as in age=count")
+    header: str = setting("auto", "own tables: whether the first line has names", choices=HEADERS)
 
 
 @dataclass(frozen=True)
@@ -198,6 +204,7 @@ class Recipe:
         for section, key in NESTED:
             levels = table[section][key]
             table[section][key] = list(levels[0]) if len(levels) == 1 else [list(level) for level in levels]
+        table["data"]["kinds"] = list(table["data"]["kinds"])
         latent = table["model"]["latent"]
         table["model"]["latent"] = latent[0] if len(latent) == 1 else list(latent)
         return table
@@ -291,6 +298,8 @@ def _convert(value: Any, kind: str, where: str) -> Any:
         return value
     if kind == "float" and _number(value):
         return float(value)
+    if kind == "tuple[str, ...]" and isinstance(value, list) and all(isinstance(entry, str) for entry in value):
+        return tuple(value)
     if kind == "tuple[int, ...]" and (_whole(value) or (isinstance(value, list) and all(map(_whole, value)))):
         return (value,) if _whole(value) else tuple(value)
     if kind == "Sizes" and (levels := _levels(value, _whole)) is not None:
@@ -302,6 +311,7 @@ def _convert(value: Any, kind: str, where: str) -> Any:
         "bool": "true or false",
         "int": "a whole number",
         "float": "a number",
+        "tuple[str, ...]": "a list of texts",
         "tuple[int, ...]": "a whole number, or a list of them with one per level",
         "Sizes": "a list of whole numbers, or a list of such lists with one per level",
         "Weights": "a list of numbers, or a list of such lists with one per level",
@@ -336,8 +346,23 @@ def _shape(levels: Sequence[Sequence[Any]]) -> list[int]:
     return [len(level) for level in levels]
 
 
+def _check_data(data: Data) -> None:
+    if data.name not in DATASETS and not is_path(data.name):
+        raise MemgenError(f"data.name: {unknown('data set', data.name, DATASETS)}; or the path of your own data")
+    try:
+        parse_size(data.size)
+        parse_kinds(data.kinds)
+    except MemgenError as error:
+        raise MemgenError(f"data: {error}") from None
+    if data.name in DATASETS and (data.size or data.kinds):
+        raise MemgenError(
+            f"data.size and data.kinds are for your own data, and {data.name} is a data set that has its own"
+        )
+
+
 def _check_together(recipe: Recipe) -> None:
     """What no single setting shows: lengths that must agree, estimators that do not fit the bound."""
+    _check_data(recipe.data)
     model, objective, training = recipe.model, recipe.objective, recipe.training
     if len(model.hidden) != len(model.latent):
         raise MemgenError(
@@ -372,7 +397,23 @@ def levels_of(values: Sequence[Sequence[Any]], like: Sequence[Sequence[Any]], no
 def likelihood_name(recipe: Recipe) -> str:
     """The likelihood, with "auto" looked up in the data set."""
     name = recipe.model.likelihood
+    if name == "auto" and recipe.data.name not in DATASETS:
+        raise MemgenError(
+            f"model.likelihood auto is what the data ask for, and {recipe.data.name} must be read to know"
+        )
     return DATASETS[recipe.data.name].likelihood if name == "auto" else name
+
+
+def form_of(recipe: Recipe) -> Form:
+    """What is known of the rows without reading them: all of a data set, nothing of the user's own.
+
+    >>> form_of(Recipe()).shape
+    (8, 8)
+    """
+    if recipe.data.name not in DATASETS:
+        return Form()
+    source = DATASETS[recipe.data.name]
+    return Form(source.shape, levels=source.levels)
 
 
 TABLE_FLOOR = 0.01
@@ -388,13 +429,18 @@ def build(recipe: Recipe, columns: int | None = None, kinds: Sequence[Kind] = ()
     1550084
     """
     settings = recipe.model
-    columns = DATASETS[recipe.data.name].columns if columns is None else columns
+    if columns is None:
+        if recipe.data.name not in DATASETS:
+            raise MemgenError(f"how many columns {recipe.data.name} has is not known before it is read; give columns=")
+        columns = DATASETS[recipe.data.name].columns
     heads: dict[str, dict[str, Any]] = {
         "gaussian": {"floor": settings.sigma_floor},
         "categorical": {"categories": settings.categories},
         "mixed": {"kinds": kinds, "floor": settings.sigma_floor or TABLE_FLOOR},
     }
     name = likelihood_name(recipe)
+    if name == "mixed" and not kinds:
+        raise MemgenError("the likelihood mixed is for tables, whose columns have kinds; these have none")
     likelihood = partial(LIKELIHOODS[name], **heads.get(name, {}))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(recipe.training.seed, Purpose.START_VALUES))

@@ -5,6 +5,7 @@ weights.safetensors      the model, with exact batch-norm statistics and the rec
 checkpoint.safetensors   everything that a resumed training needs
 metrics.jsonl            one line per epoch
 likelihood/              per-example results of evaluations
+data.json                of the user's own data: where they lay, their fingerprint, their form
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import io
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,14 +23,16 @@ from PIL import Image
 from torch import Tensor
 
 import memgen
+from memgen.data.form import Form, Origin
 from memgen.errors import MemgenError
 from memgen.model import DGM
-from memgen.recipe import Recipe, build
+from memgen.recipe import Recipe, build, form_of
 from memgen.storage import CHECKSUM, load_tensors, save_tensors, write_atomically
 from memgen.tasks.density import Likelihood
 from memgen.train import Epoch, State
 
 RECIPE, WEIGHTS, CHECKPOINT, METRICS = "recipe.toml", "weights.safetensors", "checkpoint.safetensors", "metrics.jsonl"
+DATA = "data.json"
 
 FORMAT = "2"
 """Of checkpoints."""
@@ -46,6 +49,10 @@ class Saved:
     """Which weights it holds: "raw" or "averaged"."""
     sha256: str
     """Of its tensors."""
+    form: Form
+    """Of the rows that it was trained on."""
+    origin: Origin | None = None
+    """The user's own data, where its run folder knows of them."""
 
 
 def kind_of_weights(recipe: Recipe) -> str:
@@ -53,8 +60,9 @@ def kind_of_weights(recipe: Recipe) -> str:
     return "averaged" if recipe.training.ema else "raw"
 
 
-def save(model: DGM, path: str | Path, recipe: Recipe, *, epoch: int | None = None) -> None:
-    """Write a model with its recipe as one safetensors file; `epoch`: how far it was trained, if not to the end.
+def save(model: DGM, path: str | Path, recipe: Recipe, *, epoch: int | None = None, form: Form | None = None) -> None:
+    """Write a model with its recipe as one safetensors file; `epoch`: how far it was trained, if not to the end;
+    `form`: of its rows, if they are not those of a data set (`Form.of(data)`).
 
     >>> import tempfile
     >>> recipe = Recipe().override(["model.hidden=[8]", "model.latent=2"])
@@ -63,13 +71,15 @@ def save(model: DGM, path: str | Path, recipe: Recipe, *, epoch: int | None = No
     ...     load(Path(folder) / "model.safetensors").latent
     (2,)
     """
-    _check_fit(build(recipe, model.likelihood.columns), model.state_dict(), "the model")
+    form = form_of(recipe) if form is None else form
+    _check_fit(build(recipe, model.likelihood.columns, form.kinds), model.state_dict(), "the model")
     about = {
         "memgen": memgen.__version__,
         "recipe": recipe.to_toml(),
         "columns": str(model.likelihood.columns),
         "epoch": str(recipe.training.epochs if epoch is None else epoch),
         "weights": kind_of_weights(recipe),
+        "form": form.to_json(),
     }
     save_tensors(Path(path), model.state_dict(), about)
 
@@ -91,12 +101,16 @@ def read_model(path: Path, device: str = "cpu") -> Saved:
     if not {"recipe", "columns", "epoch", "weights"} <= about.keys():
         raise MemgenError(f"{file} is not a memgen model: it has no recipe inside")
     recipe = Recipe.from_toml(about["recipe"], f"{file} (recipe inside)")
-    if path.is_dir() and (changed := Run.open(path).recipe.differences(recipe)):
+    run = Run.open(path) if path.is_dir() else None
+    if run is not None and (changed := run.recipe.differences(recipe)):
         raise MemgenError(f"{file} holds another model than {path / RECIPE} describes ({'; '.join(changed)})")
-    model = build(recipe, int(about["columns"])).eval()
+    # Before 0.4.0 models were of data sets only, and had no form inside.
+    form = Form.from_json(about["form"], f"{file} (form inside)") if "form" in about else form_of(recipe)
+    model = build(recipe, int(about["columns"]), form.kinds).eval()
     _check_fit(model, tensors, file)
     model.load_state_dict(tensors)
-    return Saved(model.to(device), recipe, int(about["epoch"]), about["weights"], about[CHECKSUM])
+    origin = None if run is None else run.origin
+    return Saved(model.to(device), recipe, int(about["epoch"]), about["weights"], about[CHECKSUM], form, origin)
 
 
 def _check_fit(model: DGM, tensors: dict[str, Tensor], what: object) -> None:
@@ -126,9 +140,16 @@ class Run:
 
     folder: Path
     recipe: Recipe
+    origin: Origin | None = None
+    """The user's own data; None for a data set."""
+
+    @property
+    def form(self) -> Form:
+        """Of its rows."""
+        return form_of(self.recipe) if self.origin is None else self.origin.form
 
     @staticmethod
-    def create(folder: Path, recipe: Recipe) -> Run:
+    def create(folder: Path, recipe: Recipe, origin: Origin | None = None) -> Run:
         """Start a run in a folder that does not exist or is empty."""
         Run.refuse_taken(folder)
         try:
@@ -136,7 +157,13 @@ class Run:
         except OSError as error:
             raise MemgenError(f"cannot make the folder {folder}: {error.strerror}") from None
         write_atomically(folder / RECIPE, recipe.to_toml().encode())
-        return Run(folder, recipe)
+        return Run(folder, recipe).remembering(origin)
+
+    def remembering(self, origin: Origin | None) -> Run:
+        """The run, with its folder saying where its data lie."""
+        if origin is not None and origin != self.origin:
+            write_atomically(self.folder / DATA, origin.to_json().encode())
+        return replace(self, origin=origin)
 
     @staticmethod
     def refuse_taken(folder: Path) -> None:
@@ -154,7 +181,7 @@ class Run:
             raise MemgenError(f"there is no run at {folder}: it {what}")
         if not (folder / RECIPE).is_file():
             raise MemgenError(f"{folder} is not a run: it has no {RECIPE}")
-        return Run(folder, Recipe.read(str(folder / RECIPE)))
+        return Run(folder, Recipe.read(str(folder / RECIPE)), _read_origin(folder / DATA))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -172,7 +199,7 @@ class Run:
 
     def save_weights(self, state: State) -> None:
         """The result so far; its batch-norm statistics must have been collected."""
-        save(state.result, self.folder / WEIGHTS, self.recipe, epoch=state.epoch)
+        save(state.result, self.folder / WEIGHTS, self.recipe, epoch=state.epoch, form=self.form)
 
     def save_checkpoint(self, state: State, execution: dict[str, Any]) -> None:
         counts = {"epoch": state.epoch, "step": state.step, "seconds": state.seconds}
@@ -251,8 +278,19 @@ class Run:
                 found[int(number)] = len(kept.log_p)
         return found
 
-    def scores(self, split: str, samples: int, seed: int, sha256: str) -> Scores:
-        return Scores(self.folder / "likelihood" / f"{split}-{samples}-seed{seed}.safetensors", samples, sha256)
+    def scores(self, split: str, samples: int, seed: int, sha256: str, other: str = "") -> Scores:
+        """Results of an evaluation; those on `other` data than the run's own, by their fingerprint, lie apart."""
+        name = f"{split}-{samples}-seed{seed}{other and '-on-'}{other[:16]}.safetensors"
+        return Scores(self.folder / "likelihood" / name, samples, sha256)
+
+
+def _read_origin(path: Path) -> Origin | None:
+    if not path.exists():
+        return None
+    try:
+        return Origin.from_json(path.read_text("utf-8"), path)
+    except (OSError, UnicodeDecodeError):
+        raise MemgenError(f"cannot read {path}: it is not a readable text file") from None
 
 
 @dataclass(frozen=True)

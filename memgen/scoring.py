@@ -5,29 +5,41 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from memgen.data import Dataset
+from memgen.data.kinds import LEVELLED
 from memgen.errors import MemgenError
 from memgen.model import DGM
 from memgen.progress import Progress
 from memgen.run import Run, Saved, Scores
-from memgen.tasks.density import Likelihood, join, log_likelihoods
+from memgen.tasks.density import BitsPerDimension, Likelihood, bits_per_dimension, join, log_likelihoods
 from memgen.tasks.imputation import Imputation, imputations
 from memgen.tasks.imputation import join as join_rows
 from memgen.tasks.inspection import Inspection, inspect, require_memory
+from memgen.tasks.scores import SquaredError, comparable, row_errors, squared_error
 
 KEEP_EVERY = 60.0
 """Seconds between writes of an evaluation's results so far."""
 
 
 def score(
-    run: Run, saved: Saved, x: torch.Tensor, split: str, samples: int, seed: int = 0, fresh: bool = False
+    run: Run,
+    saved: Saved,
+    x: torch.Tensor,
+    split: str,
+    samples: int,
+    seed: int = 0,
+    fresh: bool = False,
+    other: str = "",
 ) -> tuple[Likelihood, float]:
-    """log p(x) of every row, going on from what an earlier evaluation has kept; and the seconds that it took."""
-    scores = run.scores(split, samples, seed, saved.sha256)
+    """log p(x) of every row, going on from what an earlier evaluation has kept; and the seconds that it took. `other`
+    names data that are not the run's own.
+    """
+    scores = run.scores(split, samples, seed, saved.sha256, other)
     kept, seconds = (None, 0.0) if fresh else scores.read()
     parts = [] if kept is None else [kept]
     before = done = sum(len(part.log_p) for part in parts)
@@ -55,6 +67,13 @@ def score(
     return first(join(parts), len(x)), seconds * len(x) / done
 
 
+def bits_of(saved: Saved, result: Likelihood, x: torch.Tensor) -> BitsPerDimension | None:
+    """Of pixels of 8 bits, which is how their likelihoods are compared."""
+    if saved.recipe.model.likelihood != "discretised_logistic":
+        return None
+    return bits_per_dimension(result.log_p, (~x.isnan()).sum(-1))
+
+
 def fill(
     model: DGM, x: torch.Tensor, observed: torch.Tensor, method: str | None = None, what: str = "imputing", **more: Any
 ) -> Imputation:
@@ -79,16 +98,39 @@ def look(model: DGM, data: Dataset, split: str, limit: int | None, rows: int, sa
             done += n
             progress.to(done)
 
-        return inspect(
+        x = data.rows(split)[:limit]
+        found = inspect(
             model,
-            data.rows(split)[:limit],
+            x,
             scored,
             data.rows("train"),
             None if labels is None else labels[:limit],
+            values=None if data.shape else encoded(model, x),
             samples=samples,
             seed=seed,
             tick=tick,
         )
+    return replace(found, labels=[data.classes[int(i)] for i in found.labels]) if data.classes else found
+
+
+def encoded(model: DGM, x: torch.Tensor) -> torch.Tensor:
+    """What Q sees of a table's rows, in which columns of all units and kinds count alike; NaN is missing."""
+    head, x = model.likelihood, x.to(next(model.parameters()))
+    missing = x.isnan()
+    return head.encode(x.where(~missing, 0)).masked_fill(missing[..., head.owners], torch.nan).cpu()
+
+
+def imputation_error(
+    data: Dataset, guess: torch.Tensor, x: torch.Tensor, missing: torch.Tensor
+) -> tuple[SquaredError, torch.Tensor]:
+    """How far what was filled in is from the truth, where that is known, and the same of each row. Of a table, numbers
+    count in units of their standard deviation over training rows, and a level is right (0) or wrong (1).
+    """
+    known = missing & ~x.isnan()
+    if data.columns is not None:
+        levelled = torch.tensor([kind in LEVELLED for kind in data.columns.kinds])
+        guess, x = comparable(guess, x, levelled, data.rows("train"))
+    return squared_error(guess, x, known), row_errors(guess, x, known)
 
 
 def keep(scores: Scores, parts: list[Likelihood], seconds: float) -> str:

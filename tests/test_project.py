@@ -90,29 +90,34 @@ def test_modules_are_imported_lazily_and_all_names_resolve() -> None:
         memgen.nothing  # noqa: B018
 
 
-def blocks(path: Path, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", path.read_text(), re.DOTALL)
-
-
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_commands_in_the_documents_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_documents_show_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every bash and python block, in order and in one folder: a page may make the data that it goes on with."""
+    monkeypatch.chdir(tmp_path)
+    for language, block in re.findall(r"```(bash|python)\n(.*?)```", path.read_text(), re.DOTALL):
+        if language == "bash":
+            run_lines(path, block)
+        else:
+            with contextlib.redirect_stdout(None):
+                exec(compile(block, path.name, "exec"), {})
+
+
+def run_lines(path: Path, block: str) -> None:
     """Every line of a bash block: memgen commands run, make targets exist, scripts are there."""
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    monkeypatch.chdir(tmp_path)
-    for block in blocks(path, "bash"):
-        for line in filter(None, (line.partition("#")[0].strip() for line in block.splitlines())):
-            words = shlex.split(line)
-            if words[0] == "memgen":
-                run_memgen(words[1:])
-            elif words[0] == "make":
-                assert set(words[1:]) <= targets, line
-            elif words[0] == "python":
-                assert (ROOT / words[1]).is_file(), line
-            else:
-                assert words[0] in ("pip", "git", "cd"), f"{path.name}: nobody checks {line!r}"
+    for line in filter(None, (line.partition("#")[0].strip() for line in block.splitlines())):
+        words = shlex.split(line)
+        if words[0] == "memgen":
+            run_memgen(words[1:])
+        elif words[0] == "make":
+            assert set(words[1:]) <= targets, line
+        elif words[0] == "python":
+            assert (ROOT / words[1]).is_file(), line
+        else:
+            assert words[0] in ("pip", "git", "cd"), f"{path.name}: nobody checks {line!r}"
 
 
 def run_memgen(arguments: list[str]) -> None:
@@ -124,14 +129,6 @@ def run_memgen(arguments: list[str]) -> None:
     if options.command in ("demo", "bench") or foreign.startswith(("mnist", "ocr", "frey")):
         return
     assert main(arguments) == 0, arguments
-
-
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_programs_in_the_documents_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for block in blocks(path, "python"):
-        with contextlib.redirect_stdout(None):
-            exec(compile(block, path.name, "exec"), {})
 
 
 def test_links_between_documents_lead_somewhere() -> None:

@@ -63,6 +63,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_default_method_is_said_twice_the_same() -> None:
     assert imputation.DEFAULT == cli.IMPUTATION
     assert imputation.DEFAULT_DRAWS == cli.COMPLETIONS
+    assert imputation.DEFAULT_MASKED == cli.MASKED
 
 
 @pytest.mark.parametrize("pattern", ["rect-3", "rand-0.6", "half", "half-top"])

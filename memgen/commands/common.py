@@ -1,4 +1,4 @@
-"""What several commands share: speaking, reading data, checking where output may go."""
+"""What several commands share: speaking, rows to score, checking where output may go."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from pathlib import Path
 
 import torch
 
-from memgen.data import DATASETS, Dataset, source
-from memgen.data.files import Source
-from memgen.errors import MemgenError, unknown
-from memgen.progress import Progress
+from memgen.commands.reading import read_for
+from memgen.data import Dataset
+from memgen.errors import MemgenError
 from memgen.run import Saved
-from memgen.train import as_read_by
 
 
 def say(options: argparse.Namespace, text: str = "") -> None:
@@ -30,50 +28,23 @@ def count(n: int, what: str) -> str:
     return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
 
 
-def load_data(name: str) -> Dataset:
-    """A data set, fetched first if it is nowhere on this machine."""
-    home = source(name)
-    if home.files and home.find() is None:
-        fetch(name, home, None)
-    return home.load()
-
-
-def fetch(name: str, home: Source, origin: Path | None) -> Path:
-    with Progress(f"fetching {name}", 0, "byte") as progress:
-        return home.fetch(origin, lambda done, total: progress.to(done, total=total))
-
-
 def rows_to_score(saved: Saved, split: str, limit: int | None) -> tuple[torch.Tensor, Dataset]:
     """The rows of a split that log p(x) is asked of, binarised once where they must be."""
-    data = data_for(saved, None, split)
+    data = read_for(saved, None, split).data
     return data.fixed(split, limit), data
 
 
-def data_for(saved: Saved, name: str | None, split: str = "test") -> Dataset:
-    """The run's own data set or another of the same width, as the model reads it; the split must be held out."""
-    recipe = saved.recipe
-    if split not in ("train", "valid", "test"):
-        raise unknown("split", split, ("train", "valid", "test"))
-    own = name in (None, recipe.data.name)
-    if split == "valid" and own and recipe.data.train_on == "train+valid":
-        raise MemgenError("this run trained on train+valid, so its validation rows are not held out; use --split test")
-    data = as_read_by(saved.model, load_data(name or recipe.data.name))
-    columns = saved.model.likelihood.columns
-    if data.train.shape[1] != columns:
-        raise MemgenError(f"the data set {data.name} has {data.train.shape[1]} columns, the model has {columns}")
-    return data
-
-
 def image_shape(saved: Saved) -> tuple[int, ...]:
-    """Height and width of the images that the model was trained on; () if its columns are none."""
-    shape = DATASETS[saved.recipe.data.name].shape
+    """Height and width of the images that the model was trained on, and channels; () if its columns are none."""
+    shape = saved.form.shape
     return shape if math.prod(shape) == saved.model.likelihood.columns else ()
 
 
 def require_images(saved: Saved) -> tuple[int, ...]:
     if not (shape := image_shape(saved)):
         columns = saved.model.likelihood.columns
-        raise MemgenError(f"this model has {columns} columns that are no images to draw; ask for arrays, such as --npy")
+        other = "a table: --csv FILE.csv" if saved.form.columns is not None else "arrays, such as --npy"
+        raise MemgenError(f"this model has {columns} columns that are no images to draw; ask for {other}")
     return shape
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from memgen.commands.common import count, rows_to_score, say
+from memgen.commands.common import count, finite, say
+from memgen.commands.reading import read_for
 from memgen.errors import MemgenError
 from memgen.run import Run, read_model
-from memgen.scoring import score
+from memgen.scoring import bits_of, score
 from memgen.session import choose_device
 from memgen.tasks.density import Likelihood
 
@@ -19,8 +20,10 @@ FEW = 10
 def evaluate(options: argparse.Namespace) -> dict[str, Any]:
     run = Run.open(options.path)
     saved = read_model(options.path, choose_device(options.device))
-    x, data = rows_to_score(saved, options.split, options.limit)
-    result, seconds = score(run, saved, x, options.split, options.samples, options.seed, options.fresh)
+    loaded = read_for(saved, options.data, options.split)
+    data = loaded.data
+    x = data.fixed(options.split, options.limit)
+    result, seconds = score(run, saved, x, options.split, options.samples, options.seed, options.fresh, loaded.other)
     if not bool(result.log_p.isfinite().all()):
         bad = int((~result.log_p.isfinite()).sum())
         raise MemgenError(f"log p(x) is not finite for {bad:,} of {len(x):,} examples: these weights cannot be used")
@@ -30,6 +33,10 @@ def evaluate(options: argparse.Namespace) -> dict[str, Any]:
     say(options, f"weights: {saved.weights}, after {count(saved.epoch, 'epoch')}; noise seed {options.seed}")
     for line in ladder(result):
         say(options, line)
+    bits = bits_of(saved, result, x)
+    if bits is not None:
+        error = "" if len(x) == 1 else f" +- {bits.standard_error:.4f}"
+        say(options, f"bits per dimension: {bits.mean:.4f}{error}")
     say(options, f"effective sample size: median {median:.1f}, smallest {smallest:.1f} of {result.samples:,}")
     if median < FEW:
         say(options, f"fewer than {FEW} samples carry the estimate: log p(x) may be higher; try more --samples")
@@ -37,6 +44,8 @@ def evaluate(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "log_likelihood": result.mean,
         "standard_error": result.standard_error if len(x) > 1 else None,
+        "bits_per_dimension": None if bits is None else bits.mean,
+        "bits_per_dimension_standard_error": None if bits is None else finite(bits.standard_error),
         "samples": result.samples,
         "examples": len(x),
         "elbo": float(result.elbo.mean()),

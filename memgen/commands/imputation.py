@@ -14,14 +14,16 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from memgen.commands.common import check_output, count, data_for, finite, image_shape, say
-from memgen.data import DATASETS, Dataset
+from memgen.commands.common import check_output, count, finite, image_shape, say
+from memgen.commands.reading import data_for
+from memgen.data import Dataset
 from memgen.data.incomplete import Incomplete, Table, read_incomplete
+from memgen.data.incomplete_tables import TextTable
 from memgen.errors import MemgenError
 from memgen.figures.images import image_rows
 from memgen.layers import batch_norms
 from memgen.run import Saved, read_model
-from memgen.scoring import fill
+from memgen.scoring import fill, imputation_error
 from memgen.seeds import BINARISATION_SEED, binarise
 from memgen.session import choose_device
 from memgen.storage import write_atomically
@@ -50,8 +52,9 @@ def impute(options: argparse.Namespace) -> dict[str, Any]:
         if getattr(options, name) != default:
             flag = FLAGS.get(name, "--" + name.replace("_", "-"))
             raise MemgenError(f"{flag} does not go with {own}; see memgen impute --help")
-    options.method = method_for(options.method, options.draws)
+    method_for(options.method, options.draws)  # a wrong name is told at once
     saved = read_model(options.path, choose_device(options.device))
+    options.method = method_for(options.method, options.draws, saved.model.mask)
     return impute_pattern(options, saved) if options.input is None else impute_input(options, saved)
 
 
@@ -81,8 +84,8 @@ def impute_pattern(options: argparse.Namespace, saved: Saved) -> dict[str, Any]:
     x, values = rows_of(options, data)
     missing = missing_entries(options.pattern, data.shape, x.shape[1], len(x), seed=options.seed)
     clock = time.perf_counter()
-    result = filled(options, saved, x, ~missing)
-    error = squared_error(result.mean, x, missing)
+    result = filled(options, saved, x, ~(missing | x.isnan()))
+    error, _ = imputation_error(data, result.mean, x, missing)
     batch = with_batch_statistics(options, saved, x, missing)
     seconds = time.perf_counter() - clock
     if figure is not None:
@@ -95,6 +98,7 @@ def impute_pattern(options: argparse.Namespace, saved: Saved) -> dict[str, Any]:
     for path in (figure, options.npz):
         if path is not None:
             say(options, f"wrote {path}")
+    log_p = known_log_p(result)
     has_likelihood = values != "grey levels"
     return {
         "mse": finite(error.mean),
@@ -107,8 +111,8 @@ def impute_pattern(options: argparse.Namespace, saved: Saved) -> dict[str, Any]:
         "examples": len(x),
         "mse_batch_statistics": None if batch is None else finite(batch.mean),
         "standard_error_batch_statistics": None if batch is None else finite(batch.standard_error),
-        "log_likelihood_missing": finite(float(result.log_p.mean())) if has_likelihood else None,
-        "log_likelihood_missing_standard_error": finite(standard_error(result.log_p)) if has_likelihood else None,
+        "log_likelihood_missing": finite(float(log_p.mean())) if has_likelihood else None,
+        "log_likelihood_missing_standard_error": finite(standard_error(log_p)) if has_likelihood else None,
         **carried(options, result),
         "data": data.name,
         "split": options.split,
@@ -127,7 +131,13 @@ def with_batch_statistics(
     if options.method != "paper" or not batch_norms(saved.model) or len(x) < 2:
         return None
     more = {"batch_size": AUTHORS_BATCH, "batch_statistics": True, "what": "imputing, batch statistics"}
-    return squared_error(filled(options, saved, x, ~missing, **more).mean, x, missing)
+    known = missing & ~x.isnan()
+    return squared_error(filled(options, saved, x, ~(missing | x.isnan()), **more).mean, x, known)
+
+
+def known_log_p(result: Imputation) -> Float[Tensor, " n"]:
+    """Of the rows whose missing values are all known, because only the pattern hid them."""
+    return result.log_p[~result.log_p.isnan()]
 
 
 def write_npz(path: Path, x: Float[Tensor, "N D"], missing: Bool[Tensor, "N D"], result: Imputation) -> None:
@@ -166,15 +176,17 @@ def tell_pattern(
     say(options, f"{options.pattern}: {error.missing:,} values missing")
     say(options, f"method {options.method}, {options.steps} steps, {kept(options)} kept, seed {options.seed}")
     words = "mean squared error per missing value"
+    if data.columns is not None:
+        words = "mean squared error per missing value (numbers in standard deviations, levels right 0 or wrong 1)"
     if batch is None:
         say(options, f"{words}: {error.mean:.4f} +- {error.standard_error:.4f} (standard error over rows)")
     else:
         size = math.ceil(n / math.ceil(n / AUTHORS_BATCH))  # batches are near-equal
         say(options, f"{words}, exact batch-norm statistics:  {error.mean:.4f} +- {error.standard_error:.4f}")
         say(options, f"{words}, those of {size:,} rows at a time: {batch.mean:.4f} +- {batch.standard_error:.4f}")
-    if values != "grey levels":
-        log_p, spread = result.log_p.mean(), standard_error(result.log_p)
-        say(options, f"log p(missing values | states): {log_p:.2f} +- {spread:.2f} nats a row")
+    if values != "grey levels" and len(log_p := known_log_p(result)):
+        spread = "" if len(log_p) == 1 else f" +- {standard_error(log_p):.2f}"
+        say(options, f"log p(missing values | states): {log_p.mean():.2f}{spread} nats a row")
     tell_carried(options, result)
     say(options, f"{seconds:.1f} s")
 
@@ -192,11 +204,18 @@ def impute_input(options: argparse.Namespace, saved: Saved) -> dict[str, Any]:
     if options.output is None:
         raise MemgenError("say where the completed data go: --output")
     outputs = output_paths(options)
-    model, levels = saved.model, DATASETS[saved.recipe.data.name].levels
-    shape, columns = image_shape(saved), model.likelihood.columns
-    given = read_incomplete(options.input, columns, shape, levels, options.allow_empty_columns, options.header)
+    model, form = saved.model, saved.form
+    given = read_incomplete(
+        options.input,
+        model.likelihood.columns,
+        image_shape(saved),
+        form.levels,
+        options.allow_empty_columns,
+        options.header,
+        form.columns,
+    )
     observed = ~given.x.isnan()
-    x, grey = as_modelled(saved, given, observed, levels, options)
+    x, grey = as_modelled(saved, given, observed, form.levels, options)
     try:
         check_incomplete(model, x, observed, options.method)
     except MemgenError as error:
@@ -217,7 +236,7 @@ def impute_input(options: argparse.Namespace, saved: Saved) -> dict[str, Any]:
         "kept": kept(options),
         **carried(options, result),
         "binarised": grey and not METHODS[options.method].fills_means,
-        "header": given.named if isinstance(given, Table) else None,
+        "header": given.named if isinstance(given, Table | TextTable) else None,
         "draws": options.draws,
         "mean": options.mean,
         "seed": options.seed,
@@ -229,7 +248,7 @@ def tell_input(
     options: argparse.Namespace, given: Incomplete, observed: Bool[Tensor, "N D"], grey: bool, result: Imputation
 ) -> None:
     missing, empty = int((~observed).sum()), int((~observed).all(-1).sum())
-    if isinstance(given, Table) and given.named:
+    if isinstance(given, Table | TextTable) and given.named:
         say(options, f"the first line of {options.input} was read as a header (--header no: as a row)")
     rows = count(len(given.x), "row")
     say(options, f"filled in {missing:,} of {observed.numel():,} values in {rows} by the method {options.method}")
@@ -249,6 +268,8 @@ def output_paths(options: argparse.Namespace) -> list[Path]:
         raise MemgenError(f"--output {target} must end in {source.suffix}, as --input does")
     if not target.parent.is_dir():
         raise MemgenError(f"there is no folder {target.parent} to write {target.name} into")
+    if source.is_dir() and source.resolve() in target.resolve().parents:
+        raise MemgenError(f"--output {target} lies inside --input; choose another place")
     stem = target.stem if suffix else target.name
     paths: list[Path] = [target] if options.mean else []
     paths += [target.with_name(f"{stem}-{m + 1}{suffix}") for m in range(options.draws)]

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from memgen.commands.common import check_output, count, data_for, finite, image_shape, say
+from memgen.commands.common import check_output, count, finite, image_shape, say
+from memgen.commands.reading import data_for
 from memgen.data import Dataset
 from memgen.errors import MemgenError
 from memgen.figures.base import as_json, make_folder
@@ -112,7 +113,7 @@ def inspect(options: argparse.Namespace) -> dict[str, Any]:
     summary = summarise(found, data, options.split)
     write_atomically(folder / "summary.json", as_json(summary))
     seconds = time.perf_counter() - clock
-    tell(options, found)
+    tell(options, found, "pixels" if image_shape(saved) else "values")
     say(
         options,
         f"wrote {count(len(figures), 'figure')} (PNG, PDF, numbers) and summary.json into {folder}, {seconds:.1f} s",
@@ -152,7 +153,7 @@ def summarise(found: Inspection, data: Dataset, split: str) -> dict[str, Any]:
     }
 
 
-def tell(options: argparse.Namespace, found: Inspection) -> None:
+def tell(options: argparse.Namespace, found: Inspection, values: str) -> None:
     for layer in found.layers:
         own, slots = layer.usage, len(layer.usage.share)
         best = int(layer.ablation.mean.argmax())
@@ -167,7 +168,7 @@ def tell(options: argparse.Namespace, found: Inspection) -> None:
         if layer.pixel_resemblance is not None:
             say(
                 options,
-                f"{layer.name}: class correlations resemble those of raw pixels by {layer.pixel_resemblance:.2f}",
+                f"{layer.name}: class correlations resemble those of raw {values} by {layer.pixel_resemblance:.2f}",
             )
     if not found.labels:
         say(options, "the data have no labels: no figures of classes")

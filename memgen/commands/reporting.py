@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from memgen.commands.common import check_output, data_for, finite, image_shape, say
+from memgen.commands.common import check_output, finite, image_shape, say
+from memgen.commands.reading import read_for
 from memgen.figures.curves import shared_limits
 from memgen.report.gather import Gathered, Subject, gather, paired_difference, to_score
 from memgen.report.page import write_report
@@ -20,7 +21,8 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
     check_output(options.output, ".html")
     clock = time.perf_counter()
     subjects = [
-        subject(path, name, options.device) for path, name in zip(options.paths, names(options.paths), strict=True)
+        subject(path, name, options.device, options.data)
+        for path, name in zip(options.paths, names(options.paths), strict=True)
     ]
     samples, rows = to_score(subjects, options.samples, options.limit, options.seed)
     limits = shared_limits([one.run.metrics() for one in subjects if one.data.name == subjects[0].data.name])
@@ -58,10 +60,11 @@ def names(paths: list[Path]) -> list[str]:
     return [f"{'/'.join(parts[-1:])} ({i})" for i, parts in enumerate(resolved, 1)]  # the same run, named twice
 
 
-def subject(path: Path, name: str, device: str) -> Subject:
+def subject(path: Path, name: str, device: str, data: str | None = None) -> Subject:
     run = Run.open(path)
     saved = read_model(path, choose_device(device))
-    return Subject(name, run, saved, data_for(saved, None), image_shape(saved))
+    loaded = read_for(saved, data)
+    return Subject(name, run, saved, loaded.data, image_shape(saved), loaded.other)
 
 
 def numbers(one: Gathered) -> dict[str, Any]:
@@ -70,6 +73,8 @@ def numbers(one: Gathered) -> dict[str, Any]:
         "log_likelihood": one.likelihood.mean,
         "standard_error": finite(one.likelihood.standard_error),
         "elbo": float(one.likelihood.elbo.mean()),
+        "bits_per_dimension": None if one.bits is None else one.bits.mean,
+        "bits_per_dimension_standard_error": None if one.bits is None else finite(one.bits.standard_error),
         "examples": len(one.likelihood.log_p),
         "imputation": {
             pattern: {

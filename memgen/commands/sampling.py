@@ -10,9 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor
 
-from memgen.commands.common import check_output, data_for, require_images, say
+from memgen.commands.common import check_output, require_images, say
+from memgen.commands.reading import data_for
+from memgen.data.columns import Columns
+from memgen.data.texts import as_values, csv_text
 from memgen.errors import MemgenError
 from memgen.figures import grid
 from memgen.figures.images import image_rows
@@ -32,12 +36,18 @@ def sample(options: argparse.Namespace) -> dict[str, Any]:
     chosen = [way for way in WAYS if getattr(options, way) is not None and getattr(options, way) is not False]
     if len(chosen) > 1:
         raise MemgenError(f"--{chosen[0]} and --{chosen[1]} are two figures; ask for one")
+    check_csv(options, chosen)
     saved = read_model(options.path, choose_device(options.device))
-    output = options.output or (None if options.npy else Path("samples.png"))
+    output = options.output or (None if options.npy or options.csv else Path("samples.png"))
     arrays = None if options.npy is None else Path(options.npy or (output or Path("samples.png")).with_suffix(".npy"))
     check_output(output, ".png")
     check_output(arrays)
+    schema = saved.form.columns
+    if options.csv is not None and schema is None:
+        raise MemgenError("--csv is for models of tables, and this one was trained on other data; use --npy")
     shape = require_images(saved) if output is not None else ()
+    if schema is not None:
+        options.draw = True  # a mean of categories is none of them
     rows = {"": draws(options, saved)} if not chosen else FIGURES[chosen[0]](options, saved)
     if output is not None and not chosen:
         write_png(output, grid(rows[""], shape))
@@ -45,9 +55,11 @@ def sample(options: argparse.Namespace) -> dict[str, Any]:
         write_atomically(output, image_rows(output.stem, "", rows, shape).png)
     if arrays is not None:
         content = io.BytesIO()
-        np.save(content, torch.cat(list(rows.values())).numpy(), allow_pickle=False)
+        np.save(content, as_array(torch.cat(list(rows.values())), schema), allow_pickle=False)
         write_atomically(arrays, content.getvalue())
-    for path in (output, arrays):
+    if options.csv is not None and schema is not None:
+        write_atomically(options.csv, csv_text(schema, rows[""].numpy()).encode())
+    for path in (output, arrays, options.csv):
         if path is not None:
             say(options, f"wrote {path}")
     return {
@@ -58,7 +70,29 @@ def sample(options: argparse.Namespace) -> dict[str, Any]:
         "draw": options.draw,
         "output": None if output is None else str(output),
         "npy": None if arrays is None else str(arrays),
+        "csv": None if options.csv is None else str(options.csv),
     }
+
+
+def check_csv(options: argparse.Namespace, chosen: list[str]) -> None:
+    """Before a model is read: rows are drawn into a new file, for it might be the user's own table."""
+    if options.csv is None:
+        return
+    if chosen:
+        raise MemgenError(f"--csv is for new rows, and --{chosen[0]} is a figure; ask for one of them")
+    check_output(options.csv, ".csv")
+    if options.csv.exists() and not options.overwrite:
+        raise MemgenError(f"{options.csv} exists already; choose another name, or say --overwrite")
+
+
+def as_array(x: Float[Tensor, "n D"], schema: Columns | None) -> NDArray[Any]:
+    """Rows of numbers; of a table in the user's values."""
+    if schema is None:
+        return x.numpy()
+    for column in schema:
+        if column.levels and isinstance(column.levels[0], str):
+            raise MemgenError(f"column {column.name!r} holds text, which an array cannot; ask for --csv FILE.csv")
+    return np.stack(as_values(schema, x.numpy()), 1).astype(np.float64)
 
 
 def draws(options: argparse.Namespace, saved: Saved) -> Float[Tensor, "n D"]:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from memgen.commands.common import fetch, say
+from memgen.commands.choosing import AUTO
+from memgen.commands.common import say
+from memgen.commands.reading import fetch, load
 from memgen.commands.training import describe
 from memgen.data import DATASETS, source
 from memgen.errors import MemgenError
 from memgen.layers import MemoryLayer
 from memgen.model import DGM, count_parameters
 from memgen.recipe import Recipe, build, recipe_names
-from memgen.run import Run, read_model
+from memgen.run import WEIGHTS, Run, read_model
+
+ABOUT_AUTO = "made from the data, sizes by its rows and columns: memgen train --data table.csv --out RUN"
 
 
 def parts(model: DGM) -> dict[str, int]:
@@ -31,14 +36,11 @@ def parts(model: DGM) -> dict[str, int]:
 def show(options: argparse.Namespace) -> dict[str, Any]:
     folder = Path(options.what)
     run = Run.open(folder) if folder.is_dir() else None
-    if run is not None:
-        recipe = run.recipe
-    elif folder.suffix == ".safetensors":
-        recipe = read_model(folder).recipe
-    else:
-        recipe = Recipe.read(options.what)
+    if options.what == AUTO and run is None:
+        say(options, f"{AUTO}: {ABOUT_AUTO}")
+        return {"parameters": None, "parts": None, "recipe": None, "metrics": None}
+    recipe, model = described(folder, run)
     metrics = [] if run is None else run.metrics()
-    model = build(recipe)
     counts = parts(model)
     say(options, recipe.to_toml().rstrip())
     say(options)
@@ -58,11 +60,28 @@ def show(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def described(path: Path, run: Run | None) -> tuple[Recipe, DGM]:
+    """The recipe of a run, a model file, a TOML file or by name, and the model that it makes."""
+    if run is None and path.suffix == ".safetensors":
+        saved = read_model(path)
+        return saved.recipe, saved.model
+    recipe = Recipe.read(str(path)) if run is None else run.recipe
+    if recipe.data.name in DATASETS:
+        return recipe, build(recipe)
+    if run is not None and (run.folder / WEIGHTS).exists():
+        return recipe, read_model(run.folder).model
+    loaded = load(recipe.data, recipe.model.likelihood)
+    if recipe.model.likelihood == "auto":
+        recipe = replace(recipe, model=replace(recipe.model, likelihood=loaded.data.likelihood))
+    return recipe, build(recipe, loaded.data.train.shape[1], loaded.form.kinds)
+
+
 def recipes(options: argparse.Namespace) -> dict[str, Any]:
     found = {name: Recipe.named(name) for name in recipe_names()}
     width = max(map(len, found))
     for name, recipe in found.items():
         say(options, f"{name:<{width}}  {recipe.about}")
+    say(options, f"{AUTO:<{width}}  {ABOUT_AUTO}")
     return {"recipes": [{"name": name, "about": recipe.about} for name, recipe in found.items()]}
 
 

@@ -6,23 +6,27 @@ import argparse
 import shlex
 from typing import Any
 
-from memgen.commands.common import count, load_data, say
-from memgen.errors import MemgenError
-from memgen.recipe import Recipe, build, recipe_names
-from memgen.run import RECIPE, Run
+from memgen.commands.choosing import choose
+from memgen.commands.common import count, say
+from memgen.commands.reading import SPLITS, Loaded
+from memgen.recipe import Recipe, build, likelihood_name
+from memgen.run import Run
 from memgen.session import Session, choose_device
-from memgen.train import as_read_by, steps_per_epoch, training_rows
+from memgen.train import adapt, as_read_by, steps_per_epoch, training_rows
 
 
 def train(options: argparse.Namespace) -> dict[str, Any]:
     choose_device(options.device)
-    recipe, resumed = choose_run(options)
+    recipe, loaded, run = choose(options)
     # Before a new folder is made: what fails here leaves nothing behind.
-    data = load_data(recipe.data.name)
-    model = build(recipe, data.train.shape[1])
+    data = loaded.data
+    model = build(recipe, data.train.shape[1], loaded.form.kinds)
     training_rows(model, as_read_by(model, data), recipe)
     steps_per_epoch(data, recipe)
-    run = Run.open(options.out) if resumed else Run.create(options.out, recipe)
+    if loaded.path is not None:
+        tell_data(options, recipe, loaded)
+    adapt(model, data, recipe)  # a checkpoint has all of it, and replaces it
+    run = Run.create(options.out, recipe, loaded.origin) if run is None else run.remembering(loaded.origin)
     with run.locked(), Session(run, model, data, options.device, options.checkpoint_every) as session:
         if session.state.epoch == recipe.training.epochs:
             say(options, f"{run.folder} is finished")
@@ -33,30 +37,44 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
     last = metrics[-1]
     say(options, f"trained {count(last['epoch'], 'epoch')} in {last['seconds']:.1f} s: {describe(last)}")
     say(options, f"saved in {run.folder}; next: memgen evaluate {shlex.quote(str(run.folder))}")
-    return {"epochs": last["epoch"], "bound": last["bound"], "seconds": last["seconds"], "run": str(run.folder)} | {
-        key: last[key] for key in ("train_bound", "valid_bound") if key in last
+    return {
+        "epochs": last["epoch"],
+        "bound": last["bound"],
+        "seconds": last["seconds"],
+        "run": str(run.folder),
+        **{key: last[key] for key in ("train_bound", "valid_bound") if key in last},
+        **about_data(recipe, loaded),
     }
 
 
-def choose_run(options: argparse.Namespace) -> tuple[Recipe, bool]:
-    """The recipe to train, and whether the run folder holds it already."""
-    if options.recipe is None and not options.resume:
-        raise MemgenError(f"which recipe? Choices: {', '.join(recipe_names())}; or a TOML file")
-    if options.recipe is None:
-        recipe = Run.open(options.out).recipe.override(options.set)
-    else:
-        recipe = Recipe.read(options.recipe).override(options.set)
-    if not (options.resume and (options.out / RECIPE).is_file()):
-        Run.refuse_taken(options.out)
-        if options.resume:
-            say(options, f"nothing to resume in {options.out}: starting anew")
-        return recipe, False
-    if changed := Run.open(options.out).recipe.differences(recipe):
-        raise MemgenError(
-            f"{options.out} was started with other settings ({'; '.join(changed)}); a resumed run keeps its settings: "
-            "leave them out, or choose another --out"
-        )
-    return recipe, True
+def about_data(recipe: Recipe, loaded: Loaded) -> dict[str, Any]:
+    """What was trained on, for --json."""
+    data, form = loaded.data, loaded.form
+    return {
+        "data": data.name,
+        "likelihood": likelihood_name(recipe),
+        "rows": {split: len(data.rows(split)) for split in SPLITS if getattr(data, split) is not None},
+        "shape": list(form.shape),
+        "classes": list(form.classes),
+        "columns": None if form.columns is None else form.to_dict()["columns"]["columns"],
+    }
+
+
+def tell_data(options: argparse.Namespace, recipe: Recipe, loaded: Loaded) -> None:
+    """What was read, and as what: above all the kind of every column."""
+    data, form = loaded.data, loaded.form
+    parts = {split: data.rows(split) for split in SPLITS}
+    holes = sum(int(rows.isnan().sum()) for rows in parts.values())
+    what = "row" if not form.shape else "image"
+    size = f" of {' x '.join(map(str, form.shape))}" if form.shape else f" of {count(data.train.shape[1], 'column')}"
+    split = ", ".join(f"{len(rows):,} {name}" for name, rows in parts.items())
+    say(options, f"{loaded.path}: {count(loaded.rows, what)}{size} ({split}), {holes:,} values missing")
+    if form.classes:
+        some = ", ".join(form.classes[:5]) + (", ..." if len(form.classes) > 5 else "")
+        say(options, f"classes: {len(form.classes)} ({some})")
+    say(options, f"likelihood: {likelihood_name(recipe)}")
+    for line in form.columns.describe() if form.columns is not None else ():
+        say(options, f"  {line}")
 
 
 def describe(metrics: dict[str, Any]) -> str:

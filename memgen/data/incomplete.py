@@ -16,14 +16,19 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float64, UInt8
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
 from memgen.data.arrays import check_numbers, load_arrays, name_of_data
-from memgen.data.cells import bare, comma_hint, is_missing, number, read_opening, split
-from memgen.data.pictures import PICTURES, open_picture
+from memgen.data.cells import bare, comma_hint, is_missing, number, read_opening
+from memgen.data.columns import Columns
+from memgen.data.incomplete_tables import read_parquet_holes, read_text_table
+from memgen.data.lines import Lines, check_width, read_lines
+from memgen.data.own_images import find_images
+from memgen.data.pictures import open_picture
+from memgen.data.texts import as_values
 from memgen.errors import MemgenError
 from memgen.storage import write_atomically
 
@@ -43,22 +48,36 @@ class Incomplete(Protocol):
 
 
 def read_incomplete(
-    path: Path, columns: int, shape: tuple[int, ...], levels: int, empty: bool = False, header: str = "auto"
+    path: Path,
+    columns: int,
+    shape: tuple[int, ...],
+    levels: int,
+    empty: bool = False,
+    header: str = "auto",
+    schema: Columns | None = None,
 ) -> Incomplete:
-    """A .csv, .npy, .npz file or a folder of images, for a model with so many columns.
+    """A .csv, .npy, .npz or .parquet file or a folder of images, for a model with so many columns.
 
     Bytes of images become v/levels. A column without a single value is refused, unless `empty`. Whether the first line
-    of a table is a header is seen from it ("auto") or said ("yes", "no").
+    of a table is a header is seen from it ("auto") or said ("yes", "no"). Where the model knows what its columns are,
+    by a `schema`, values go in and come out as the user has them.
     """
     if path.is_dir():
         return read_images(path, columns, shape, levels)
     if not path.exists():
         raise MemgenError(f"there is no file or folder {path}")
-    table = partial(read_table, header=header)
-    readers: dict[str, Callable[[Path, int], Incomplete]] = {".npy": read_array, ".npz": read_array}
-    readers |= {".csv": table, ".tsv": table}
+    readers: dict[str, Callable[[Path, int], Incomplete]] = {
+        ".npy": partial(read_array, schema=schema),
+        ".npz": partial(read_array, schema=schema),
+        ".csv": partial(read_table, header=header),
+        ".tsv": partial(read_table, header=header),
+    }
+    if schema is not None:
+        text = partial(read_text_table, columns=schema, header=header)
+        readers |= {".csv": lambda path, n: text(path), ".tsv": lambda path, n: text(path)}
+        readers[".parquet"] = lambda path, n: read_parquet_holes(path, schema)
     if path.suffix.lower() not in readers:
-        raise MemgenError(f"{path}: the ending must be .csv, .npy or .npz, or it must be a folder of images")
+        raise MemgenError(f"{path}: the ending must be one of {' '.join(readers)}, or it must be a folder of images")
     data = readers[path.suffix.lower()](path, columns)
     if len(data.x) > 1 and not empty:
         refuse_empty_columns(path, data.x)
@@ -74,56 +93,33 @@ def refuse_empty_columns(path: Path, x: Float64[Tensor, "N D"]) -> None:
         )
 
 
-def check_width(path: object, found: int, columns: int) -> None:
-    if found != columns:
-        what = "too few" if found < columns else "too many"
-        raise MemgenError(f"{path} has {found} columns, which is {what}: the model has {columns}")
-
-
 @dataclass(frozen=True)
 class Table:
-    """A CSV file as its very text, cell by cell."""
+    """A CSV file of numbers as its very text, cell by cell."""
 
     x: Float64[Tensor, "N D"]
-    head: str
-    """What stands before the first row: a byte-order mark, a line of names."""
-    cells: list[list[str]]
-    ends: list[str]
-    """What stands after each row: the end of its line, and any empty lines."""
-    delimiter: str
-    named: bool
-    """Whether the first line is a header."""
+    lines: Lines
+
+    @property
+    def named(self) -> bool:
+        return self.lines.named
 
     def write(self, output: Path, completed: Float64[Tensor, "N D"]) -> None:
-        lines = [self.head]
-        holes = self.x.isnan()
-        for texts, hole, values, end in zip(self.cells, holes.tolist(), completed.tolist(), self.ends, strict=True):
-            row = [f"{v:.6g}" if h else text for text, h, v in zip(texts, hole, values, strict=True)]
-            lines.append(self.delimiter.join(row) + end)
-        write_atomically(output, "".join(lines).encode())
+        holes = self.x.isnan().tolist()
+        cells = [
+            [f"{v:.6g}" if h else text for text, h, v in zip(texts, hole, values, strict=True)]
+            for texts, hole, values in zip(self.lines.cells, holes, completed.tolist(), strict=True)
+        ]
+        write_atomically(output, self.lines.text(cells).encode())
 
 
 def read_table(path: Path, columns: int, header: str = "auto") -> Table:
-    head, body, delimiter, named = read_opening(path, header)
-    lines = body.splitlines(keepends=True)
-    if named:
-        head += lines.pop(0)
-    cells: list[list[str]] = []
-    ends: list[str] = []
-    rows: list[list[float]] = []
-    for place, line in enumerate(lines, 2 if named else 1):
-        body = line.rstrip("\r\n")
-        if not body and columns > 1:  # an empty line is no row
-            head, ends = (head, [*ends[:-1], ends[-1] + line]) if ends else (head + line, ends)
-            continue
-        texts = split(body, delimiter)
-        check_width(f"{path}, line {place},", len(texts), columns)
-        rows.append([_value(path, place, i, cell) for i, cell in enumerate(texts, 1)])
-        cells.append(texts)
-        ends.append(line[len(body) :])
-    if not rows:
-        raise MemgenError(f"{path} has no rows")
-    return Table(torch.tensor(rows, dtype=torch.float64), head, cells, ends, delimiter, named)
+    lines = read_lines(path, read_opening(path, header), columns)
+    rows = [
+        [_value(path, place, i, cell) for i, cell in enumerate(texts, 1)]
+        for place, texts in zip(lines.numbers, lines.cells, strict=True)
+    ]
+    return Table(torch.tensor(rows, dtype=torch.float64), lines)
 
 
 def _value(path: Path, line: int, column: int, cell: str) -> float:
@@ -139,17 +135,19 @@ def _value(path: Path, line: int, column: int, cell: str) -> float:
 
 @dataclass(frozen=True)
 class Array:
-    """A NumPy array (N, columns) or (N, height, width)."""
+    """A NumPy array (N, columns), (N, height, width) or (N, height, width, 3)."""
 
     x: Float64[Tensor, "N D"]
     values: NDArray[Any]
     others: dict[str, NDArray[Any]]
     """The other arrays of an .npz, kept as they are."""
     name: str = "x"
+    schema: Columns | None = None
 
     def write(self, output: Path, completed: Float64[Tensor, "N D"]) -> None:
         out, holes = self.values.copy(), np.isnan(self.values)
-        out[holes] = completed.numpy().reshape(out.shape)[holes]  # all else keeps its bits
+        found = completed.numpy() if self.schema is None else np.stack(as_values(self.schema, completed.numpy()), 1)
+        out[holes] = found.reshape(out.shape)[holes]  # all else keeps its bits
         content = io.BytesIO()
         if output.suffix.lower() == ".npz":
             arrays: dict[str, Any] = self.others | {self.name: out}
@@ -159,73 +157,79 @@ class Array:
         write_atomically(output, content.getvalue())
 
 
-def read_array(path: Path, columns: int) -> Array:
+def read_array(path: Path, columns: int, schema: Columns | None = None) -> Array:
     others = load_arrays(path)
     name = name_of_data(path, others)
     found = others.pop(name)
     check_numbers(path, found)
-    if found.ndim not in (2, 3) or len(found) == 0:
+    if found.ndim not in (2, 3, 4) or len(found) == 0:
         raise MemgenError(f"{path} has shape {found.shape}; rows must come first: (N, columns) or (N, height, width)")
     rows = found.reshape(len(found), -1).astype(np.float64)
     check_width(path, rows.shape[1], columns)
     if np.isinf(rows).any():
         row, column = np.argwhere(np.isinf(rows))[0]
         raise MemgenError(f"{path} has an infinity at row {row + 1}, column {column + 1}")
-    return Array(torch.from_numpy(rows), found, others, name)
+    if schema is not None:
+        try:
+            rows = schema.encode(list(rows.T))
+        except MemgenError as error:
+            raise MemgenError(f"{path}: {error}") from None
+    return Array(torch.from_numpy(rows), found, others, name, schema)
 
 
 @dataclass(frozen=True)
 class Images:
-    """Grey images of one size; a pixel with alpha 0 is missing."""
+    """Images of one size, grey or with colours; a pixel with alpha 0 is missing, in all its channels."""
 
     x: Float64[Tensor, "N D"]
-    grey: NDArray[np.uint8]
-    """(N, height, width)"""
+    pixels: UInt8[NDArray[np.uint8], "N height width *channels"]
     names: list[str]
+    """Paths inside the folder, without endings."""
     levels: int
 
     def write(self, output: Path, completed: Float64[Tensor, "N D"]) -> None:
-        bytes_ = np.clip(np.round(completed.numpy() * self.levels), 0, 255).astype(np.uint8).reshape(self.grey.shape)
-        holes = self.x.isnan().numpy().reshape(self.grey.shape)
-        try:
-            output.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise MemgenError(f"cannot make the folder {output}: {error.strerror}") from None
-        for name, image in zip(self.names, np.where(holes, bytes_, self.grey), strict=True):
+        bytes_ = np.clip(np.round(completed.numpy() * self.levels), 0, 255).astype(np.uint8).reshape(self.pixels.shape)
+        holes = self.x.isnan().numpy().reshape(self.pixels.shape)
+        for name, image in zip(self.names, np.where(holes, bytes_, self.pixels), strict=True):
+            path = output / f"{name}.png"
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise MemgenError(f"cannot make the folder {path.parent}: {error.strerror}") from None
             content = io.BytesIO()
             Image.fromarray(image).save(content, "PNG")
-            write_atomically(output / f"{name}.png", content.getvalue())
+            write_atomically(path, content.getvalue())
 
 
 def read_images(folder: Path, columns: int, shape: tuple[int, ...], levels: int) -> Images:
-    if len(shape) != 2 or math.prod(shape) != columns:
+    if not shape or math.prod(shape) != columns:
         raise MemgenError(f"this model has {columns} columns that are no images; give it a .csv, .npy or .npz file")
-    paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in PICTURES)
-    if not paths:
-        raise MemgenError(f"there are no images in {folder} (endings: {' '.join(sorted(PICTURES))})")
-    names = [path.stem for path in paths]
+    paths = find_images(folder)
+    names = [path.relative_to(folder).with_suffix("").as_posix() for path in paths]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise MemgenError(f"{folder} has two images named {twice}, which would become one {twice}.png")
-    pairs = [read_image(path, (shape[0], shape[1])) for path in paths]
-    grey = np.stack([pair[0] for pair in pairs])
-    holes = np.stack([pair[1] for pair in pairs])
-    x = np.where(holes, np.nan, grey / levels).reshape(len(paths), -1)
-    return Images(torch.from_numpy(x), grey, names, levels)
+    pairs = [read_image(path, shape) for path in paths]
+    pixels = np.stack([pair[0] for pair in pairs])
+    holes = np.stack([pair[1] for pair in pairs]).reshape(*pixels.shape[:3], *(1 for _ in shape[2:]))
+    x = np.where(holes, np.nan, pixels / levels).reshape(len(paths), -1)
+    return Images(torch.from_numpy(x), pixels, names, levels)
 
 
-def read_image(path: Path, shape: tuple[int, int]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """Grey levels and holes of one image."""
+def read_image(path: Path, shape: tuple[int, ...]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+    """Bytes of one image, in one channel or in three, and its holes."""
     with open_picture(path) as image:
         width, height = image.size
-        if (height, width) != shape:
+        if (height, width) != shape[:2]:
             raise MemgenError(
                 f"{path} is {width} pixels wide and {height} high, the model's images are {shape[1]} wide and "
                 f"{shape[0]} high; resize or crop it"
             )
         channels = np.asarray(image.convert("RGBA"))
     holes = channels[..., 3] == 0
-    colour = channels[..., :3]
-    if bool((colour != colour[..., :1])[~holes].any()):
+    colour = np.where(holes[..., None], np.uint8(0), channels[..., :3])
+    if len(shape) == 3:
+        return colour, holes
+    if bool((colour != colour[..., :1]).any()):
         raise MemgenError(f"{path} is a colour image; the model has one channel, save it as grey levels")
-    return np.where(holes, 0, colour[..., 0]).astype(np.uint8), holes
+    return colour[..., 0], holes

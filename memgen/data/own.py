@@ -40,9 +40,17 @@ def is_path(name: str) -> bool:
     """
     from memgen.data import DATASETS
 
-    if "/" in name or os.sep in name or Path(name).suffix.lower() in ENDINGS:
-        return True
-    return name not in DATASETS and Path(name).exists()
+    return name not in DATASETS and (as_path(name) == name or Path(name).exists())
+
+
+def as_path(name: str) -> str:
+    """The user's word for a path, so that it is known as one even where there is no such file.
+
+    >>> as_path("photos"), as_path("table.csv"), as_path("photos/")
+    ('./photos', 'table.csv', 'photos/')
+    """
+    named = "/" in name or os.sep in name or Path(name).suffix.lower() in ENDINGS
+    return name if named else f"./{name}"
 
 
 def read_own(

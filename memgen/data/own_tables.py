@@ -203,6 +203,19 @@ def _should_be_numbers(known: Mapping[str, float | str | None], strange: set[str
 
 def read_parquet(path: Path) -> RawTable:
     """Columns of numbers, text and truth values; the index that pandas may have written is left out."""
+    table = read_parquet_table(path)
+    names = names_of_parquet(table)
+    if not names or table.num_rows == 0:
+        raise MemgenError(f"{path} has no rows")
+    check_names(names)
+    return RawTable(tuple(names), tuple(values_of_parquet(name, table.column(name)) for name in names), True)
+
+
+def names_of_parquet(table: Any) -> list[str]:
+    return [name for name in table.column_names if not re.fullmatch(r"__index_level_\d+__", name)]
+
+
+def read_parquet_table(path: Path) -> Any:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -210,17 +223,12 @@ def read_parquet(path: Path) -> RawTable:
         raise MemgenError(f"{path}: parquet files need pyarrow; pip install 'memgen[tables]'") from None
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            table = file.read()
+            return file.read()
     except (pyarrow.ArrowException, OSError) as error:
         raise MemgenError(f"cannot read {path} as a parquet file: {str(error).splitlines()[0]}") from None
-    names = [name for name in table.column_names if not re.fullmatch(r"__index_level_\d+__", name)]
-    if not names or table.num_rows == 0:
-        raise MemgenError(f"{path} has no rows")
-    check_names(names)
-    return RawTable(tuple(names), tuple(_arrow_values(name, table.column(name)) for name in names), True)
 
 
-def _arrow_values(name: str, column: Any) -> NDArray[Any]:
+def values_of_parquet(name: str, column: Any) -> NDArray[Any]:
     from pyarrow import types
 
     kind = column.type

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Bool, Float
+import torch
+from jaxtyping import Bool, Float, Float64
 from matplotlib import rc_context
 from matplotlib.figure import Figure as Canvas
 from numpy.typing import NDArray
@@ -21,21 +22,37 @@ WIDTH = 640
 """A grid is enlarged, in whole steps, to about this many pixels."""
 PAPER = 255
 HOLE = (0.34, 0.71, 0.91)
-"""Sky blue: the colour of a missing pixel, which no grey level has."""
+"""Sky blue: the colour of a missing pixel, which no grey level has and few colours."""
+
+
+def pixels_of(x: Float[Tensor, "N D"], shape: tuple[int, ...]) -> Float64[NDArray[np.float64], "N height width 3"]:
+    """Rows of values in [0, 1] as colours: of shape (height, width) in grey, (height, width, 3) as they are; a pixel
+    that is missing (NaN) is tinted.
+
+    >>> import torch
+    >>> pixels_of(torch.tensor([[0.5, torch.nan]]), (1, 2)).round(2).tolist()
+    [[[[0.5, 0.5, 0.5], [0.34, 0.71, 0.91]]]]
+    """
+    height, width = shape[:2]
+    found = x.double().clamp(0, 1).reshape(-1, height, width, 3 if len(shape) == 3 else 1).expand(-1, -1, -1, 3)
+    pixels = found.numpy().copy()
+    pixels[np.isnan(pixels).any(-1)] = HOLE
+    return pixels
 
 
 def grid(x: Float[Tensor, "N D"], shape: tuple[int, ...], columns: int | None = None) -> Image.Image:
-    """N grey images as a grid, row by row; values in [0, 1], 0 black. `columns` defaults to a square.
+    """N images as a grid, row by row; values in [0, 1], 0 black. `columns` defaults to a square.
 
     >>> import torch
     >>> grid(torch.rand(6, 64), (8, 8), columns=3).size
     (616, 418)
     """
-    height, width = shape
+    height, width = shape[:2]
     columns = columns or math.ceil(math.sqrt(len(x)))
     rows = math.ceil(len(x) / columns)
-    canvas = np.full((rows * (height + GAP) + GAP, columns * (width + GAP) + GAP), PAPER, np.uint8)
-    pixels = np.round(x.clamp(0, 1).numpy() * 255).astype(np.uint8).reshape(-1, height, width)
+    channels = shape[2:]
+    canvas = np.full((rows * (height + GAP) + GAP, columns * (width + GAP) + GAP, *channels), PAPER, np.uint8)
+    pixels = np.round(x.clamp(0, 1).numpy() * 255).astype(np.uint8).reshape(-1, *shape)
     for i, image in enumerate(pixels):
         top, left = i // columns * (height + GAP) + GAP, i % columns * (width + GAP) + GAP
         canvas[top : top + height, left : left + width] = image
@@ -45,16 +62,14 @@ def grid(x: Float[Tensor, "N D"], shape: tuple[int, ...], columns: int | None = 
 
 def mosaic(
     rows: Sequence[Float[Tensor, "_ D"]], shape: tuple[int, ...], holes: Sequence[Bool[Tensor, "_ D"] | None] = ()
-) -> NDArray[np.float64]:
-    """Rows of images as one picture (height, width, 3), with a thin white line between them; holes are tinted."""
-    height, width = shape
+) -> Float64[NDArray[np.float64], "high wide 3"]:
+    """Rows of images as one picture, with a thin white line between them; holes are tinted."""
+    height, width = shape[:2]
     columns = max(len(row) for row in rows)
     picture = np.ones((len(rows) * (height + GAP) - GAP, columns * (width + GAP) - GAP, 3))
     for i, row in enumerate(rows):
         hole = holes[i] if i < len(holes) else None
-        pixels = row.clamp(0, 1).reshape(-1, height, width, 1).expand(-1, -1, -1, 3).double().numpy().copy()
-        if hole is not None:
-            pixels[hole.reshape(-1, height, width).numpy()] = HOLE
+        pixels = pixels_of(row if hole is None else row.masked_fill(hole, torch.nan), shape)
         for j, image in enumerate(pixels):
             top, left = i * (height + GAP), j * (width + GAP)
             picture[top : top + height, left : left + width] = image
@@ -68,7 +83,7 @@ def image_rows(
     shape: tuple[int, ...],
     holes: dict[str, Bool[Tensor, "_ D"]] | None = None,
 ) -> Figure:
-    """Labelled rows of grey images; pixels of `holes` are tinted. The numbers are the pixels."""
+    """Labelled rows of images; pixels of `holes` are tinted. The numbers are the pixels."""
     height = shape[0]
     picture = mosaic(list(rows.values()), shape, [(holes or {}).get(label) for label in rows])
     margin = 0.12 + 0.072 * max(len(label.strip()) for label in rows)  # inches, for the longest label
@@ -95,7 +110,7 @@ def pixel_table(rows: dict[str, Float[Tensor, "_ D"]]) -> list[dict[str, object]
 
 
 def image_grid(name: str, caption: str, x: Float[Tensor, "N D"], shape: tuple[int, ...], columns: int = 8) -> Figure:
-    """N grey images, row by row, without labels."""
+    """N images, row by row, without labels."""
     rows = {str(i): row for i, row in enumerate(x.split(columns))}
     picture = mosaic(list(rows.values()), shape)
     with rc_context(STYLE):
@@ -116,7 +131,7 @@ def numbered_images(
     table: Sequence[dict[str, object]] = (),
 ) -> Figure:
     """Rows of images, each with a few words under it; `labels` stand before the rows, `heads` above the columns."""
-    height, width = shape
+    height, width = shape[:2]
     columns = max(len(row) for row in images)
     # One picture with room for words below every row: many axes would take seconds to lay out.
     cell = min(0.8, 6.3 / columns)
@@ -129,8 +144,7 @@ def numbered_images(
         for i, row in enumerate(images):
             for j, (words, image) in enumerate(row):
                 top, left = i * (height + room), j * (width + 2) + 1
-                grey = image.clamp(0, 1).reshape(height, width, 1).expand(-1, -1, 3)
-                picture[top : top + height, left : left + width] = grey.double().numpy()
+                picture[top : top + height, left : left + width] = pixels_of(image[None], shape)[0]
                 axes.text(left + (width - 1) / 2, top + height, words, ha="center", va="top", fontsize=7)
         axes.imshow(picture, interpolation="nearest")
         axes.set_yticks([i * (height + room) + (height - 1) / 2 for i in range(len(images))], labels)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -16,24 +16,44 @@ from memgen.tasks.inspection import DEAD, Inspection, LayerInspection
 
 FLAT = 0.05
 """Grey levels by which slots must differ to be told apart."""
+LETTERS = 12
+"""Of a class's name, at most."""
+Labels = list[int] | list[str]
 PREFERRED = 3
 """Slots shown for every class, as in the paper."""
+
+
+class Words(NamedTuple):
+    """What the captions call the data."""
+
+    rows: str
+    values: str
 
 
 def memory_figures(found: Inspection, train: Float[Tensor, "M D"], shape: tuple[int, ...]) -> list[Figure]:
     """All figures of an inspection; those of images only where x is an image, those of classes only with labels."""
     figures = []
+    words = Words("images", "pixels") if shape else Words("rows", "values")
     if found.pixels is not None:
-        figures += [heat_map(layer, found.labels) for layer in found.layers] + [graphs(found)]
-    if len(shape) == 2:
+        figures += [heat_map(layer, found.labels, words) for layer in found.layers] + [graphs(found, words)]
+    if shape:
         figures.append(disabled(found, shape))
         for layer in found.layers:
             if layer.classes is not None:
                 figures.append(class_slots(layer, found.labels, shape))
             figures.append(neighbours(layer, train, shape))
     for layer in found.layers:
-        figures += [use(layer, found), ablations(layer, found)]
+        figures += [use(layer, found, words), ablations(layer, found, words)]
     return figures
+
+
+def short(labels: Labels) -> list[str]:
+    """
+    >>> short(["cat", "a very long name"])
+    ['cat', 'a very long…']
+    """
+    names = list(map(str, labels))
+    return [name if len(name) <= LETTERS else name[: LETTERS - 1] + "…" for name in names]
 
 
 def _flat(layer: LayerInspection) -> str:
@@ -46,7 +66,7 @@ def _file(prefix: str, layer: LayerInspection) -> str:
     return f"{prefix}-{layer.name.replace(' ', '-')}"
 
 
-def heat_map(layer: LayerInspection, labels: list[int]) -> Figure:
+def heat_map(layer: LayerInspection, labels: Labels, words: Words) -> Figure:
     """Class x slot preference."""
     assert layer.classes is not None
     classes, slots = layer.classes.shape
@@ -54,7 +74,7 @@ def heat_map(layer: LayerInspection, labels: list[int]) -> Figure:
         drawn = canvas(7.2, max(1.6, 0.55 + 0.2 * classes))
         axes = drawn.subplots()
         image = axes.imshow(layer.classes.numpy(), aspect="auto", cmap=MAP, interpolation="nearest", vmin=0)
-        axes.set_yticks(range(classes), [str(label) for label in labels])
+        axes.set_yticks(range(classes), short(labels))
         axes.set_xlabel("slot")
         axes.set_ylabel("class")
         axes.spines[:].set_visible(False)
@@ -65,15 +85,15 @@ def heat_map(layer: LayerInspection, labels: list[int]) -> Figure:
     ]
     caption = (
         f"Preference of every class for the {slots} slots of {layer.name}: normalised attention, mean over the "
-        "images of the class; every map has a colour scale of its own."
+        f"{words.rows} of the class; every map has a colour scale of its own."
     )
     return Figure(_file("preference", layer), caption, drawn, table=table)
 
 
-def graphs(found: Inspection) -> Figure:
-    """Correlation between classes as graphs: one per layer, and one of raw pixels."""
+def graphs(found: Inspection, words: Words) -> Figure:
+    """Correlation between classes as graphs: one per layer, and one of raw pixels, or values."""
     assert found.pixels is not None
-    matrices = {layer.name: layer.correlation for layer in found.layers} | {"raw pixels": found.pixels}
+    matrices = {layer.name: layer.correlation for layer in found.layers} | {f"raw {words.values}": found.pixels}
     labels = found.labels
     angle = 2 * math.pi * np.arange(len(labels)) / len(labels)
     at = np.stack([np.sin(angle), np.cos(angle)], 1)
@@ -88,11 +108,11 @@ def graphs(found: Inspection) -> Figure:
                     *at[[i, j]].T, color=colormaps["Greys"](0.15 + 0.85 * strength), lw=4 * strength, zorder=strength
                 )
             axes.scatter(*at.T, s=190, color="white", edgecolor=COLOURS[0], lw=1.4, zorder=2)
-            for label, (x, y) in zip(labels, at, strict=True):
-                axes.text(x, y, str(label), ha="center", va="center", fontsize=8, zorder=3)
+            for label, (x, y) in zip(short(labels), at, strict=True):
+                axes.text(x, y, label, ha="center", va="center", fontsize=8, zorder=3)
             resembles = {layer.name: layer.pixel_resemblance for layer in found.layers}.get(name)
-            words = "" if resembles is None else f"\nresemblance to pixels {resembles:.2f}"
-            axes.text(0, -1.28, name + words, ha="center", va="top", fontsize=8)
+            more = "" if resembles is None else f"\nresemblance to {words.values} {resembles:.2f}"
+            axes.text(0, -1.28, name + more, ha="center", va="top", fontsize=8)
             axes.set(xlim=(-1.25, 1.25), ylim=(-1.75, 1.2), aspect="equal")
             axes.set_axis_off()
     values = {
@@ -101,8 +121,8 @@ def graphs(found: Inspection) -> Figure:
         "resemblance_to_pixels": {layer.name: layer.pixel_resemblance for layer in found.layers},
     }
     caption = (
-        "Correlation between classes, by the slots that they prefer and by raw pixels: wider and darker is more "
-        "correlated, no line is a correlation of 0 or less; the resemblance is the correlation between two such "
+        f"Correlation between classes, by the slots that they prefer and by raw {words.values}: wider and darker is "
+        "more correlated, no line is a correlation of 0 or less; the resemblance is the correlation between two such "
         "sets of lines."
     )
     return Figure("class-correlation", caption, drawn, values=values)
@@ -123,7 +143,7 @@ def disabled(found: Inspection, shape: tuple[int, ...]) -> Figure:
     return image_rows("memory-disabled", caption, found.disabled, shape)
 
 
-def class_slots(layer: LayerInspection, labels: list[int], shape: tuple[int, ...]) -> Figure:
+def class_slots(layer: LayerInspection, labels: Labels, shape: tuple[int, ...]) -> Figure:
     """The three preferred slots of every class as images, with their values."""
     assert layer.classes is not None
     best = layer.classes.topk(min(PREFERRED, layer.classes.shape[1]), -1)
@@ -147,7 +167,7 @@ def class_slots(layer: LayerInspection, labels: list[int], shape: tuple[int, ...
     )
     caption += _flat(layer)
     names = [("1st", "2nd", "3rd")[r] for r in ranks]
-    return numbered_images(_file("class-slots", layer), caption, images, shape, names, list(map(str, labels)), table)
+    return numbered_images(_file("class-slots", layer), caption, images, shape, names, short(labels), table)
 
 
 def neighbours(layer: LayerInspection, train: Float[Tensor, "M D"], shape: tuple[int, ...]) -> Figure:
@@ -171,7 +191,7 @@ def neighbours(layer: LayerInspection, train: Float[Tensor, "M D"], shape: tuple
     return numbered_images(_file("slot-neighbours", layer), caption, images, shape, names, table=table)
 
 
-def use(layer: LayerInspection, found: Inspection) -> Figure:
+def use(layer: LayerInspection, found: Inspection, words: Words) -> Figure:
     """How often each slot is read."""
     own = layer.usage
     order = own.share.argsort(descending=True)
@@ -198,14 +218,14 @@ def use(layer: LayerInspection, found: Inspection) -> Figure:
         for j in order.tolist()
     ]
     caption = (
-        f"How {found.rows:,} images spread their reading over the {slots} slots of {layer.name}: entropy "
+        f"How {found.rows:,} {words.rows} spread their reading over the {slots} slots of {layer.name}: entropy "
         f"{own.entropy:.2f} nats, as if {math.exp(own.entropy):.1f} slots were read evenly; {len(own.dead)} dead "
-        f"(in no image more than {DEAD:g} of an even share)."
+        f"(in none of the {words.rows} more than {DEAD:g} of an even share)."
     )
     return Figure(_file("usage", layer), caption, drawn, table=table)
 
 
-def ablations(layer: LayerInspection, found: Inspection) -> Figure:
+def ablations(layer: LayerInspection, found: Inspection, words: Words) -> Figure:
     """What each slot adds to log p(x), sorted."""
     own = layer.ablation
     order = own.mean.argsort(descending=True)
@@ -232,6 +252,6 @@ def ablations(layer: LayerInspection, found: Inspection) -> Figure:
     ]
     caption = (
         f"What log p(x) loses when one slot of {layer.name} alone is silenced, mean over {found.ablated_rows:,} "
-        f"images with its standard error ({found.samples:,} importance samples, the same z throughout)."
+        f"{words.rows} with its standard error ({found.samples:,} importance samples, the same z throughout)."
     )
     return Figure(_file("ablation", layer), caption, drawn, table=table)

@@ -17,13 +17,13 @@ from memgen.figures.images import image_grid, image_rows
 from memgen.figures.memory import memory_figures
 from memgen.model import count_parameters
 from memgen.run import Run, Saved
-from memgen.scoring import fill, look, score
-from memgen.tasks.density import Likelihood
-from memgen.tasks.imputation import DEFAULT
+from memgen.scoring import bits_of, fill, imputation_error, look, score
+from memgen.tasks.density import BitsPerDimension, Likelihood
+from memgen.tasks.imputation import method_for
 from memgen.tasks.inspection import MOST_SLOTS, places
 from memgen.tasks.patterns import missing_entries, scaled_patterns
 from memgen.tasks.sampling import reconstruct, sample
-from memgen.tasks.scores import SquaredError, row_errors, squared_error
+from memgen.tasks.scores import SquaredError
 
 GRID = 64
 ROW = 10
@@ -40,7 +40,14 @@ class Subject:
     saved: Saved
     data: Dataset
     shape: tuple[int, ...]
-    """Height and width of its images; () if they are none."""
+    """Height and width of its images, and channels; () if they are none."""
+    other: str = ""
+    """What names the data where they are not those that the run was trained on."""
+
+    @property
+    def method(self) -> str:
+        """By which missing values are filled in."""
+        return method_for(None, 0, self.saved.model.mask)
 
 
 class Filled(NamedTuple):
@@ -64,6 +71,8 @@ class Gathered:
     imputation: dict[str, Filled]
     """By pattern."""
     sections: dict[str, list[Figure]] = field(default_factory=dict)
+    bits: BitsPerDimension | None = None
+    """Of pixels of 8 bits."""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -87,18 +96,21 @@ def gather(
     subject: Subject, samples: int, rows: int, limit: int, seed: int, limits: tuple[float, float] | None = None
 ) -> Gathered:
     """Score `rows` test rows, fill in `limit` of them, draw, look inside; `limits` are those of the training axis."""
-    likelihood, _ = score(subject.run, subject.saved, subject.data.fixed("test", rows), "test", samples, seed)
+    x = subject.data.fixed("test", rows)
+    likelihood, _ = score(subject.run, subject.saved, x, "test", samples, seed, other=subject.other)
     filled, figures = impute_patterns(subject, subject.data.fixed("test", limit), seed)
     metrics = subject.run.metrics()
     sections = {"training": [training_curves(metrics, limits)] if metrics else []}
     if subject.shape:
         sections |= {"samples": samples_of(subject, seed), "reconstructions": reconstructions(subject)}
     sections |= {"imputation": figures, "memory": memory(subject, limit, seed)}
-    return Gathered(subject, likelihood, filled, sections)
+    return Gathered(subject, likelihood, filled, sections, bits_of(subject.saved, likelihood, x))
 
 
 def to_score(subjects: Sequence[Subject], samples: int, limit: int, seed: int) -> tuple[int, int]:
     """Importance samples and rows: what all runs have kept of an evaluation, if that is more, else what is asked."""
+    if any(subject.other for subject in subjects):
+        return samples, limit
     kept = [subject.run.kept_scores("test", seed, subject.saved.sha256) for subject in subjects]
     common = set(kept[0]).intersection(*kept)
     better = [K for K in common if samples < K and min(own[K] for own in kept) >= limit]
@@ -130,12 +142,14 @@ def reconstructions(subject: Subject) -> list[Figure]:
 def impute_patterns(subject: Subject, x: Float[Tensor, "N D"], seed: int) -> tuple[dict[str, Filled], list[Figure]]:
     """The paper's three patterns, scaled to the image, on the rows x."""
     found, figures = {}, []
-    values = subject.data.binarisation
+    values = "numbers in units of their standard deviation, levels right (0) or wrong (1)"
+    values = subject.data.binarisation if subject.data.columns is None else values
     for pattern in scaled_patterns(subject.shape):
         missing = missing_entries(pattern, subject.shape, x.shape[1], len(x), seed=seed)
-        result = fill(subject.saved.model, x, ~missing, DEFAULT, f"imputing {pattern}", steps=STEPS, seed=seed)
-        error = squared_error(result.mean, x, missing)
-        found[pattern] = Filled(error, row_errors(result.mean, x, missing), float(result.effective.median()), values)
+        observed = ~(missing | x.isnan())
+        result = fill(subject.saved.model, x, observed, subject.method, f"imputing {pattern}", steps=STEPS, seed=seed)
+        error, per_row = imputation_error(subject.data, result.mean, x, missing)
+        found[pattern] = Filled(error, per_row, float(result.effective.median()), values)
         if subject.shape:
             rows = {"data": x[:ROW], "missing": x[:ROW], "imputed": result.mean[:ROW].float()}
             caption = (

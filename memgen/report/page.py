@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import memgen
+from memgen.data.values import some
 from memgen.figures.base import Figure
 from memgen.report.gather import STEPS, Gathered, paired_difference, same_data
 from memgen.storage import write_atomically
 from memgen.tasks.density import standard_error
-from memgen.tasks.imputation import DEFAULT
 
 HEADS = {
     "training": "Training",
@@ -82,7 +83,7 @@ def page(gathered: Sequence[Gathered], seed: int) -> str:
     style = STYLE.replace("WIDTH", f"{max(60, 32 * len(names))}rem").replace("COLUMNS", str(min(3, len(names))))
     style = style.replace("NARROW", "26rem" if len(names) < 3 else "20rem")
     body = [f"<h1>{escape(title)}</h1>", introduction(gathered), likelihoods(gathered, seed)]
-    body += [section(gathered, key) for key in HEADS]
+    body += [columns(gathered), *(section(gathered, key) for key in HEADS)]
     body += ["<h2>Settings</h2>", settings(gathered), ending(gathered)]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -99,6 +100,16 @@ def introduction(gathered: Sequence[Gathered]) -> str:
         about = one.subject.saved.recipe.about
         lines.append(f"<p><strong>{escape(one.subject.name)}</strong>: {escape(about or 'a model of its own')}.</p>")
     return "\n".join(lines)
+
+
+def with_error(mean: float, error: float, digits: int) -> str:
+    """
+    >>> with_error(1.25, 0.5, 1), with_error(1.25, math.nan, 1), with_error(math.nan, math.nan, 1)
+    ('1.2 ± 0.5', '1.2', '')
+    """
+    if not math.isfinite(mean):
+        return ""
+    return f"{mean:.{digits}f} ± {error:.{digits}f}" if math.isfinite(error) else f"{mean:.{digits}f}"
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], differs: Sequence[bool] = (), words: int = 1) -> str:
@@ -122,7 +133,7 @@ def likelihoods(gathered: Sequence[Gathered], seed: int) -> str:
         rows.append(
             [
                 escape(one.subject.name),
-                f"{own.mean:.2f} ± {own.standard_error:.2f}",
+                with_error(own.mean, own.standard_error, 2),
                 f"{float(own.elbo.mean()):.2f}",
                 f"{own.samples:,}",
                 f"{len(own.log_p):,}",
@@ -132,12 +143,29 @@ def likelihoods(gathered: Sequence[Gathered], seed: int) -> str:
                 escape(f"{one.subject.data.name}, {one.subject.data.scale}"),
             ]
         )
+    if any(one.bits is not None for one in gathered):
+        heads.insert(2, "bits per dimension")
+        for row, one in zip(rows, gathered, strict=True):
+            row.insert(2, "" if one.bits is None else with_error(one.bits.mean, one.bits.standard_error, 3))
     kinds = dict.fromkeys(f"{one.subject.data.name}: {one.subject.data.binarisation}" for one in gathered)
     words = (
         "Test log-likelihood by importance sampling with K samples, mean ± standard error over rows; "
         f"noise seed {seed}; {escape('; '.join(kinds))}."
     )
     return f"<h2>Log-likelihood</h2>\n{table(heads, rows)}\n<p class='faint'>{words}</p>\n{differences(gathered)}"
+
+
+def columns(gathered: Sequence[Gathered]) -> str:
+    """The schema of every table."""
+    schemas = {one.subject.data.name: one.subject.data.columns for one in gathered}
+    lines = []
+    for name, schema in schemas.items():
+        if schema is not None:
+            rows = [
+                [escape(c.name), c.kind, escape(f"{c.why}: {some(c.levels, 5)}" if c.levels else c.why)] for c in schema
+            ]
+            lines.append(f"<h2>Columns of {escape(name)}</h2>\n{table(['column', 'kind', 'why'], rows, words=99)}")
+    return "\n".join(lines)
 
 
 def differences(gathered: Sequence[Gathered]) -> str:
@@ -185,17 +213,18 @@ def imputations(gathered: Sequence[Gathered]) -> str:
     rows = []
     for one in gathered:
         cells = [one.imputation.get(pattern) for pattern in patterns]
-        numbers = ["" if c is None else f"{c.error.mean:.4f} ± {c.error.standard_error:.4f}" for c in cells]
+        numbers = ["" if c is None else with_error(c.error.mean, c.error.standard_error, 4) for c in cells]
         carried = " / ".join(f"{c.effective:.1f}" for c in cells if c is not None)
         rows.append([escape(one.subject.name), *numbers, carried])
     lines = [table(["run", *map(escape, patterns), "effective states"], rows)]
     kinds = dict.fromkeys(
         f"{one.subject.data.name}: {own.values}" for one in gathered for own in one.imputation.values()
     )
+    methods = dict.fromkeys(one.subject.method for one in gathered)
     lines.append(
         "<p class='faint'>Mean squared error per missing value ± standard error over rows; method "
-        f"{DEFAULT}, {STEPS} decoder passes, of which the effective states carry the answer; masks by pattern and row, "
-        f"not by model; {escape('; '.join(kinds))}.</p>"
+        f"{' / '.join(methods)}, {STEPS} decoder passes, of which the effective states carry the answer; masks by "
+        f"pattern and row, not by model; {escape('; '.join(kinds))}.</p>"
     )
     for other in gathered[1:]:
         if not same_data(gathered[0], other):

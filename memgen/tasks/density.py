@@ -13,10 +13,10 @@ import copy
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
-from jaxtyping import Float, Float64, Real
+from jaxtyping import Float, Float64, Int, Real
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -54,6 +54,28 @@ class Likelihood:
 def standard_error(values: Float[Tensor, " N"]) -> float:
     """std / sqrt(N); NaN for a single value."""
     return float(values.std(correction=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+
+
+class BitsPerDimension(NamedTuple):
+    mean: float
+    standard_error: float
+    """Over examples; NaN for a single one."""
+
+
+def bits_per_dimension(log_p: Float64[Tensor, " N"], dimensions: Int[Tensor, " N"]) -> BitsPerDimension:
+    """-log p / (D ln 2), where D may differ between examples because some lack values: the ratio of the sums, and its
+    standard error sqrt(N/(N-1) sum_i (-log p_i / ln 2 - D_i * mean)^2) / sum_i D_i.
+
+    >>> bits_per_dimension(torch.tensor([-8.0, -8.0]).double() * math.log(2), torch.tensor([1, 1]))
+    BitsPerDimension(mean=8.0, standard_error=0.0)
+    """
+    bits, counts, n = -log_p / math.log(2), dimensions.double(), len(log_p)
+    total = float(counts.sum())
+    if not total:
+        return BitsPerDimension(math.nan, math.nan)
+    mean = float(bits.sum()) / total
+    spread = float(((bits - counts * mean) ** 2).sum())
+    return BitsPerDimension(mean, math.sqrt(n / (n - 1) * spread) / total if n > 1 else math.nan)
 
 
 def join(parts: Sequence[Likelihood]) -> Likelihood:

@@ -117,7 +117,7 @@ def preferences(model: DGM, x: Float[Tensor, "N D"], *, seed: int = 0) -> dict[s
 
             stack.enter_context(hooked(place.layer.attention, keep))
         for first in range(0, len(x), CHUNK):
-            batch = Batch(x[first : first + CHUNK].to(weights))
+            batch = Batch.of(x[first : first + CHUNK].to(weights))
             own = RowNoise(seed, range(first, first + len(batch.x)), model.latent, 0, weights.device)
             noise = tuple(level.to(weights) for level in next(own.steps()).normal)
             model.joint(batch, model.infer(model.encode(batch), noise).z)
@@ -217,7 +217,7 @@ def ablation(
     rows, losses = max(1, ROWS_AT_ONCE // samples), []
     with evaluating(model):
         for first in range(0, len(x), rows):
-            batch = Batch(x[first : first + rows].to(weights))
+            batch = Batch.of(x[first : first + rows].to(weights))
             own = ExampleNoise(seed, range(first, first + len(batch.x)), model.latent)
             blocks = zip(*(own.block() for _ in range(math.ceil(samples / BLOCK))), strict=True)
             noise = tuple(torch.cat(level)[:samples].to(weights) for level in blocks)
@@ -264,6 +264,16 @@ def nearest(
     return best.values, best.indices
 
 
+def filled(x: Float[Tensor, "N D"]) -> Float[Tensor, "N D"]:
+    """Missing values replaced by the mean of their column.
+
+    >>> filled(torch.tensor([[1.0, torch.nan], [3.0, 4.0]]))
+    tensor([[1., 4.],
+            [3., 4.]])
+    """
+    return x.where(~x.isnan(), x.nanmean(0).nan_to_num()) if bool(x.isnan().any()) else x
+
+
 @dataclass(frozen=True)
 class LayerInspection:
     """All that was found out about the memory of one layer."""
@@ -287,10 +297,10 @@ class Inspection:
     """All that was found out about a model's memory."""
 
     layers: list[LayerInspection]
-    labels: list[int]
-    """The classes; empty where there are none."""
+    labels: list[int] | list[str]
+    """The classes, by number or by name; empty where there are none."""
     pixels: Float[Tensor, "classes classes"] | None
-    """Correlation between the classes' mean images."""
+    """Correlation between the classes' mean images, or rows."""
     disabled: dict[str, Float[Tensor, "n D"]]
     rows: int
     ablated_rows: int
@@ -308,17 +318,20 @@ def inspect(
     train: Float[Tensor, "M D"],
     labels: Int[Tensor, " N"] | None = None,
     *,
+    values: Float[Tensor, "N E"] | None = None,
     samples: int = 100,
     seed: int = 0,
     tick: Callable[[int], None] = lambda rows: None,
 ) -> Inspection:
     """Everything above. `x` are rows to read the preferences from (grey images, as in the paper), `scored` rows whose
-    log p(x) is compared (binary for a Bernoulli likelihood), `train` rows in which neighbours are looked for.
+    log p(x) is compared (binary for a Bernoulli likelihood), `train` rows in which neighbours are looked for. The
+    classes' correlation by the memory is compared with that by `values` of the rows, x itself if none are given.
     """
     here = require_memory(model)
     h = preferences(model, x, seed=seed)
     classes = [] if labels is None else labels.unique().tolist()
-    pixels = correlation(by_class(x, labels)) if labels is not None and len(classes) > 1 else None
+    raw = filled(x if values is None else values)
+    pixels = correlation(by_class(raw, labels)) if labels is not None and len(classes) > 1 else None
     layers = []
     for place in here:
         own, pictures = usage(h[place.name]), slot_pictures(model, place)
@@ -331,7 +344,7 @@ def inspect(
                 own,
                 ablation(model, place, scored, samples=samples, seed=seed, tick=tick),
                 pictures,
-                nearest(pictures[shown], train),
+                nearest(pictures[shown], filled(train)),
                 shown,
                 mean,
                 between,

@@ -18,7 +18,8 @@ PATTERNS = "rect-N, rand-P, half (the left one), half-left, half-right, half-top
 def missing_entries(
     pattern: str, shape: tuple[int, ...], columns: int, rows: int, *, seed: int = 0
 ) -> Bool[Tensor, "rows columns"]:
-    """True where a value is missing. `shape` is the height and width of an image, () for a table.
+    """True where a value is missing. `shape` is the height and width of an image, () for a table; a third entry is the
+    number of channels, all of which a missing pixel lacks.
 
     rect-N: a centred square of N x N pixels; rand-P: each entry with probability P; half: the left half of the image.
     Row i has the same mask whatever the number of rows and whatever the model.
@@ -26,6 +27,9 @@ def missing_entries(
     >>> missing_entries("rect-12", (28, 28), 784, 1).view(28, 28).nonzero().aminmax(dim=0).max
     tensor([19, 19])
     """
+    if len(shape) == 3:
+        pixels = missing_entries(pattern, shape[:2], columns // shape[2], rows, seed=seed)
+        return pixels.repeat_interleave(shape[2], 1)
     kind, _, number = pattern.partition("-")
     if kind == "rand" and number:
         p = _probability(pattern, number)
@@ -87,6 +91,6 @@ def scaled_patterns(shape: tuple[int, ...]) -> tuple[str, ...]:
     >>> scaled_patterns((28, 28)), scaled_patterns((8, 8))
     (('rect-12', 'rand-0.6', 'half'), ('rect-3', 'rand-0.6', 'half'))
     """
-    if len(shape) != 2:
+    if not shape:
         return ("rand-0.3", "rand-0.6")
-    return (f"rect-{max(1, round(min(shape) * 12 / 28))}", "rand-0.6", "half")
+    return (f"rect-{max(1, round(min(shape[:2]) * 12 / 28))}", "rand-0.6", "half")

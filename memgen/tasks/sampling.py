@@ -103,7 +103,7 @@ def walk(
 def _codes(model: DGM, x: Float[Tensor, "N D"]) -> Float[Tensor, "N d"]:
     """The means of q(z_1|x)."""
     with evaluating(model):
-        return model.encode(Batch(x.to(next(model.parameters())))).q.mean
+        return model.encode(Batch.of(x.to(next(model.parameters())))).q.mean
 
 
 def _decoded(model: DGM, z: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows D"]:

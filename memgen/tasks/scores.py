@@ -51,3 +51,24 @@ def _squares(
     guess: Float[Tensor, "N D"], truth: Float[Tensor, "N D"], missing: Bool[Tensor, "N D"]
 ) -> Float64[Tensor, " N"]:
     return ((guess.double() - truth.double()) ** 2).where(missing, 0).sum(-1)
+
+
+def comparable(
+    guess: Float[Tensor, "N D"], truth: Float[Tensor, "N D"], levelled: Bool[Tensor, " D"], train: Float[Tensor, "M D"]
+) -> tuple[Float64[Tensor, "N D"], Float64[Tensor, "N D"]]:
+    """Guess and truth of columns of several kinds on scales on which their differences can be added: numbers in units
+    of the standard deviation of their column over the rows `train` (NaN is missing), levels as wrong (1) or right (0).
+
+    >>> import torch
+    >>> levelled, train = torch.tensor([False, True]), torch.tensor([[0.0, 1.0], [4.0, 2.0]])
+    >>> comparable(torch.tensor([[6.0, 2.0]]), torch.tensor([[2.0, 1.0]]), levelled, train)
+    (tensor([[3., 1.]], dtype=torch.float64), tensor([[1., 0.]], dtype=torch.float64))
+    """
+    known, values = ~train.isnan(), train.double().nan_to_num()
+    n = known.sum(0).clamp_min(1)
+    mean = values.sum(0) / n
+    deviation = (((values - mean) ** 2).where(known, 0).sum(0) / n).sqrt()
+    unit = deviation.where(deviation > 0, 1)
+    guess, truth = guess.double(), truth.double()
+    wrong = (guess != truth).double()
+    return (guess / unit).where(~levelled, wrong), (truth / unit).where(~levelled, 0)

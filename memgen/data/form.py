@@ -1,0 +1,108 @@
+"""What a model must know to read more rows and to give rows back: it travels with the weights."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memgen.data.columns import Columns
+from memgen.data.dataset import Dataset
+from memgen.errors import MemgenError
+
+
+@dataclass(frozen=True)
+class Form:
+    """The form of rows: images, a table with its schema, or columns of which no more is known.
+
+    >>> form = Form((28, 28, 3), classes=("cat", "dog"))
+    >>> Form.from_json(form.to_json()) == form
+    True
+    """
+
+    shape: tuple[int, ...] = ()
+    """Height and width of an image, and 3 where it has colours; () for a table."""
+    columns: Columns | None = None
+    """The schema of a table."""
+    levels: int = 255
+    """What a byte of an image is divided by."""
+    classes: tuple[str, ...] = ()
+    """The name of each label, where they have names."""
+
+    @staticmethod
+    def of(data: Dataset) -> Form:
+        """The form of the user's own data."""
+        return Form(data.shape, data.columns, classes=data.classes)
+
+    @property
+    def kinds(self) -> tuple[tuple[str, int], ...]:
+        """Kind and number of levels of every column of a table, as its likelihood is built from."""
+        return tuple((column.kind, len(column.levels)) for column in self.columns or ())
+
+    def to_dict(self) -> dict[str, Any]:
+        columns = None if self.columns is None else json.loads(self.columns.to_json())
+        return {
+            "shape": list(self.shape),
+            "columns": columns,
+            "levels": self.levels,
+            "classes": list(self.classes),
+        }
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+
+    @staticmethod
+    def from_json(text: str, where: object = "the form") -> Form:
+        """A form as `to_json` wrote it; anything else is an error that names `where` it came from."""
+        try:
+            found = json.loads(text)
+        except ValueError:
+            raise MemgenError(f"{where} is no description of data: it is not JSON") from None
+        return Form.from_dict(found, where)
+
+    @staticmethod
+    def from_dict(found: Any, where: object = "the form") -> Form:
+        if not isinstance(found, dict) or found.keys() != {"shape", "columns", "levels", "classes"}:
+            raise MemgenError(f"{where} is no description of data: it must have shape, columns, levels and classes")
+        shape, columns, levels, classes = (found[key] for key in ("shape", "columns", "levels", "classes"))
+        if not _whole_numbers(shape) or len(shape) not in (0, 2, 3):
+            raise MemgenError(f"{where}: the shape must be height and width of an image, and its channels, or []")
+        if not _whole_numbers([levels]) or not isinstance(classes, list) or not all(type(c) is str for c in classes):
+            raise MemgenError(f"{where}: levels must be a whole number, and classes a list of names")
+        schema = None if columns is None else Columns.from_json(json.dumps(columns), where)
+        return Form(tuple(shape), schema, levels, tuple(classes))
+
+
+def _whole_numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int and value > 0 for value in values)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The user's own data that a run was trained on: where they lay, and what they were.
+
+    >>> origin = Origin(Path("/data/table.csv"), "0a1b", 120, Form())
+    >>> Origin.from_json(origin.to_json()) == origin
+    True
+    """
+
+    path: Path
+    fingerprint: str
+    rows: int
+    form: Form
+
+    def to_json(self) -> str:
+        about = {"path": str(self.path), "fingerprint": self.fingerprint, "rows": self.rows}
+        return json.dumps(about | {"form": self.form.to_dict()}, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+
+    @staticmethod
+    def from_json(text: str, where: object = "the origin") -> Origin:
+        try:
+            found = json.loads(text)
+        except ValueError:
+            raise MemgenError(f"{where} is no description of data: it is not JSON") from None
+        kinds = {"path": str, "fingerprint": str, "rows": int, "form": dict}
+        if not isinstance(found, dict) or any(type(found.get(key)) is not kind for key, kind in kinds.items()):
+            raise MemgenError(f"{where} is no description of data: it must have path, fingerprint, rows and form")
+        return Origin(Path(found["path"]), found["fingerprint"], found["rows"], Form.from_dict(found["form"], where))

@@ -1,0 +1,145 @@
+"""Incomplete tables of a model that knows its columns: read by their names, and written back in the user's values."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+from numpy.typing import NDArray
+from torch import Tensor
+
+from memgen.data.cells import bare, read_opening, split
+from memgen.data.columns import Columns
+from memgen.data.lines import Lines, read_lines
+from memgen.data.own_tables import (
+    LABELS,
+    Wanted,
+    default_names,
+    names_of_parquet,
+    parse,
+    read_parquet_table,
+    values_of_parquet,
+)
+from memgen.data.texts import as_texts, as_values, quoted
+from memgen.errors import MemgenError
+from memgen.storage import write_atomically
+
+
+def find_columns(columns: Columns, names: tuple[str, ...]) -> list[int]:
+    """Where the columns of a schema stand among those of a table; besides, the table may have one of labels."""
+    lacking = [name for name in columns.names if name not in names]
+    if lacking:
+        raise MemgenError(f"there is no column {lacking[0]!r}, which the model has; columns: {', '.join(names)}")
+    extra = [name for name in names if name not in columns.names and name.lower() not in LABELS]
+    if extra:
+        raise MemgenError(f"the model has no column {extra[0]!r}; drop it")
+    return [names.index(name) for name in columns.names]
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A CSV file as its very text, cell by cell, with the schema of its columns."""
+
+    x: Float64[Tensor, "N D"]
+    lines: Lines
+    columns: Columns
+    places: list[int]
+    """Which cell of a line belongs to each column."""
+
+    @property
+    def named(self) -> bool:
+        return self.lines.named
+
+    def write(self, output: Path, completed: Float64[Tensor, "N D"]) -> None:
+        cells = [list(row) for row in self.lines.cells]
+        holes = self.x.isnan().tolist()
+        for row, hole, texts in zip(cells, holes, as_texts(self.columns, completed.numpy()), strict=True):
+            for place, missing, text in zip(self.places, hole, texts, strict=True):
+                if missing:
+                    row[place] = quoted(text, self.lines.delimiter)
+        write_atomically(output, self.lines.text(cells).encode())
+
+
+def read_text_table(path: Path, columns: Columns, header: str = "auto") -> TextTable:
+    opening = read_opening(path, header)
+    first = tuple(_content(cell, opening.delimiter) for cell in split(opening.body.splitlines()[0], opening.delimiter))
+    if header == "auto" and set(columns.names) <= set(first):
+        opening = opening._replace(named=True)
+    by_name = opening.named and columns.names != default_names(len(columns))
+    try:
+        places = find_columns(columns, first) if by_name else list(range(len(columns)))
+        lines = read_lines(path, opening, len(first) if by_name else len(columns))
+        texts = [[_content(row[place], lines.delimiter) for row in lines.cells] for place in places]
+        x = columns.encode([_values(columns, i, cells) for i, cells in enumerate(texts)])
+    except MemgenError as error:
+        raise error if str(path) in str(error) else MemgenError(f"{path}: {error}") from None
+    return TextTable(torch.from_numpy(x), lines, columns, places)
+
+
+def _content(cell: str, delimiter: str) -> str:
+    """What a cell says, without the quotes around it."""
+    if '"' not in cell:
+        return cell.strip()
+    found = next(csv.reader([cell], delimiter=delimiter, skipinitialspace=True), [""])
+    return found[0].strip() if len(found) == 1 else bare(cell)
+
+
+def _values(columns: Columns, place: int, cells: list[str]) -> NDArray[Any]:
+    column = columns.columns[place]
+    if column.levels and isinstance(column.levels[0], bool):
+        cells = [{"true": "1", "false": "0"}.get(cell.lower(), cell) for cell in cells]
+    return parse(column.name, cells, Wanted({}, columns).form(column.name, place, True))
+
+
+@dataclass(frozen=True)
+class ParquetTable:
+    """A parquet file; columns keep their types, but whole numbers become fractions where one is filled in."""
+
+    x: Float64[Tensor, "N D"]
+    table: Any
+    columns: Columns
+
+    def write(self, output: Path, completed: Float64[Tensor, "N D"]) -> None:
+        import pyarrow.parquet
+
+        table, holes = self.table, self.x.isnan().numpy()
+        for i, (column, values) in enumerate(
+            zip(self.columns, as_values(self.columns, completed.numpy()), strict=True)
+        ):
+            if holes[:, i].any():
+                place = table.column_names.index(column.name)
+                table = table.set_column(place, column.name, _filled(table.column(place), holes[:, i], values))
+        content = io.BytesIO()
+        pyarrow.parquet.write_table(table, content)
+        write_atomically(output, content.getvalue())
+
+
+def _filled(column: Any, holes: NDArray[np.bool_], values: NDArray[Any]) -> Any:
+    import pyarrow
+
+    kind = column.type.value_type if pyarrow.types.is_dictionary(column.type) else column.type
+    items = [value.item() if isinstance(value, np.generic) else value for value in values]
+    merged = [new if hole else old for old, hole, new in zip(column.to_pylist(), holes.tolist(), items, strict=True)]
+    if pyarrow.types.is_boolean(kind):
+        merged = [bool(item) for item in merged]
+    elif pyarrow.types.is_integer(kind) and all(float(item).is_integer() for item in merged):
+        merged = [int(item) for item in merged]
+    elif pyarrow.types.is_integer(kind) or pyarrow.types.is_decimal(kind):
+        merged, kind = [float(item) for item in merged], pyarrow.float64()
+    return pyarrow.array(merged, kind)
+
+
+def read_parquet_holes(path: Path, columns: Columns) -> ParquetTable:
+    table = read_parquet_table(path)
+    try:
+        find_columns(columns, tuple(names_of_parquet(table)))
+        x = columns.encode([values_of_parquet(name, table.column(name)) for name in columns.names])
+    except MemgenError as error:
+        raise MemgenError(f"{path}: {error}") from None
+    return ParquetTable(torch.from_numpy(x), table, columns)

@@ -1,0 +1,93 @@
+"""Rows of a table as the user writes them: text of every cell, and whole CSV files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from memgen.data.columns import Column, Columns
+from memgen.data.kinds import LEVELLED
+
+DIGITS = 6
+"""Significant ones of a number, or of the spread around the column's mean where that is smaller ..."""
+MOST_DIGITS = 12
+"""... and never more than these."""
+
+
+def as_values(columns: Columns, x: Float[NDArray[Any], "N D"]) -> list[NDArray[Any]]:
+    """The user's values, column by column. A code beyond the last level, which a likelihood of two levels may draw
+    where only one was ever seen, is the last one."""
+    inside = x.astype(np.float64)
+    for i, column in enumerate(columns):
+        if column.kind in LEVELLED:
+            inside[:, i] = inside[:, i].clip(0, len(column.levels) - 1)
+    return columns.decode(inside)
+
+
+def as_texts(columns: Columns, x: Float[NDArray[Any], "N D"]) -> list[list[str]]:
+    """The user's values as text, row by row.
+
+    >>> columns = Columns((Column("town", "binary", ("Basel", "Bern")), Column("x", "real", offset=1.7e6)))
+    >>> as_texts(columns, np.array([[1, 0.123456789], [0, np.nan]]))
+    [['Bern', '1700000.12346'], ['Basel', '']]
+    """
+    by_column = [
+        [_text(column, value, spread) for value in own]
+        for column, own, spread in zip(columns, as_values(columns, x), _spreads(x), strict=True)
+    ]
+    return [list(row) for row in zip(*by_column, strict=True)]
+
+
+def _spreads(x: Float[NDArray[Any], "N D"]) -> list[float]:
+    """The largest deviation in each column: how exact its numbers are to be written."""
+    sizes = np.abs(x.astype(np.float64))
+    return [float(v) for v in np.where(np.isnan(sizes), 0.0, sizes).max(0, initial=0.0)]
+
+
+def _text(column: Column, value: Any, spread: float) -> str:
+    if value is None or (not isinstance(value, str) and math.isnan(value)):
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value))
+    if column.kind in (*LEVELLED, "count"):
+        return f"{value:.15g}"
+    return number_text(float(value), spread if column.kind == "real" else float(value))
+
+
+def number_text(value: float, spread: float) -> str:
+    """A number to six digits of the spread that it has in its column.
+
+    >>> number_text(41.23456789, 20.0), number_text(0.000123456789, 0.000123456789), number_text(-0.0, 0.0)
+    ('41.2346', '0.000123457', '0')
+    """
+    size = max(abs(spread), abs(value) * 10.0 ** (DIGITS - MOST_DIGITS))
+    if size == 0:
+        return "0"
+    return f"{round(value, DIGITS - 1 - math.floor(math.log10(size))) + 0.0:.15g}"
+
+
+def quoted(text: str, delimiter: str) -> str:
+    """A cell that holds what separates cells is put into quotes.
+
+    >>> quoted("Bern", ","), quoted("Bern, BE", ",")
+    ('Bern', '"Bern, BE"')
+    """
+    special = any(mark in text for mark in (delimiter, '"', "\n", "\r")) or text != text.strip()
+    return '"' + text.replace('"', '""') + '"' if special else text
+
+
+def csv_text(columns: Columns, x: Float[NDArray[Any], "N D"]) -> str:
+    """A whole CSV file, with a header."""
+    content = io.StringIO()
+    writer = csv.writer(content, lineterminator="\n")
+    writer.writerow(columns.names)
+    writer.writerows(as_texts(columns, x))
+    return content.getvalue()
