@@ -35,21 +35,30 @@ def _table(rows: int, encoded: int) -> dict[str, Any]:
         "hidden": [units, units],
         # One less than the columns: then the linear path can be a Gaussian with full covariance.
         "latent": max(1, min(encoded - 1, 32)),
-        "slots": [20, 10],
+        "slots": default_slots(2),
         "norm": "none",
         "mask": True,
         "skip": True,
         "sigma_floor": 0.01,
     }
+    epochs = max(EPOCHS, math.ceil(steps / math.ceil(rows / batch)))
     training = {
-        "epochs": max(EPOCHS, math.ceil(steps / math.ceil(rows / batch))),
+        "epochs": epochs,
         "batch_size": batch,
         "rate": 5e-3,
         "weight_decay": 0.05,
         "ema": 0.98,
-        "evaluate_every": 0,
+        "evaluate_every": max(1, epochs // 10),
     }
     return {"model": model, "objective": {"samples": 20}, "training": training}
+
+
+def default_slots(layers: int) -> list[int]:
+    """
+    >>> default_slots(2)
+    [20, 10]
+    """
+    return [20, 10, *([10] * layers)][:layers]
 
 
 def _image(rows: int) -> dict[str, Any]:

@@ -17,12 +17,11 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-import math
 from collections.abc import Callable, Sequence
-from contextlib import closing, nullcontext
-from dataclasses import fields
+from contextlib import closing, nullcontext, suppress
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -35,14 +34,15 @@ from sklearn.base import (
     OneToOneFeatureMixin,
     TransformerMixin,
 )
-from sklearn.impute import MissingIndicator
 from sklearn.utils import check_random_state
+from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import Tensor
 
-from memgen.auto import auto_recipe
+from memgen.auto import auto_recipe, default_slots
 from memgen.data.columns import Columns
 from memgen.data.dataset import Dataset
+from memgen.data.values import tidy
 from memgen.errors import MemgenError
 from memgen.layers import batch_norms
 from memgen.model import DGM, Batch
@@ -88,7 +88,11 @@ CHECKS = 40
 """How often validation rows are scored during a training, at most."""
 VALIDATION_SAMPLES = 100
 FEWEST = 10
-"""Rows with which some can be held out."""
+"""Rows with which some can be held out; with fewer the result is a linear model."""
+WIDEST = 300
+"""Encoded columns of which a linear model is made, whose price is their cube."""
+ROWS = 64
+"""Scored at a time."""
 
 Self = TypeVar("Self", bound="TableEstimator")
 
@@ -115,6 +119,7 @@ def keywords(**own: Any) -> Callable[..., None]:
 class TableEstimator(BaseEstimator):  # type: ignore[misc]
     """What both estimators do: read a table, fit a model to what is there of it, keep it."""
 
+    seed_: int
     model_: DGM
     recipe_: Recipe
     columns_: Columns
@@ -127,38 +132,43 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def fit(self: Self, X: Any, y: Any = None) -> Self:
-        """Learn from the rows of X, a table or a DataFrame; NaN, None and pandas.NA are missing values."""
-        values, names = self._read(X, reset=True)
-        rows = len(values[0])
-        if rows < 2:
-            raise MemgenError(f"{type(self).__name__} needs at least 2 rows to learn from, this has n_samples={rows}")
-        self._check()
-        again = self.warm_start and hasattr(self, "model_")
-        if not again:
-            self.columns_ = Columns.infer(values, names, None if self.kinds == AUTO else self.kinds)
+        """Learn from the rows of X, an array or a DataFrame; NaN, None and pandas.NA are missing values."""
+        again = bool(self.warm_start) and hasattr(self, "model_")
+        values, names = self._read(X, reset=not again)
+        self._check(len(values[0]))
+        kinds = None if _is_auto(self.kinds) else _plain(self.kinds)
+        columns = self.columns_ if again else Columns.infer(values, names, kinds)
         if self.verbose:
-            print("\n".join(self.columns_.describe()))
-        x = torch.from_numpy(self.columns_.encode(values, unseen=self.unseen))
-        self.seed_ = int(check_random_state(self.random_state).randint(2**31))
-        train, valid = self._split(x)
-        self.recipe_ = self._recipe(len(train))
-        model = self.model_.float() if again else build(self.recipe_, x.shape[1], self._kinds())
-        # In float64 a row's answer does not depend on the rows beside it, not even in its last digits.
-        self.model_ = self._train(model, Dataset("table", train, valid), again).double()
+            print("\n".join(columns.describe()))
+        x = torch.from_numpy(columns.encode(values, unseen=self.unseen))
+        # With warm_start the same rows stay held out.
+        seed = self.seed_ if again else self._seed(fresh=True)
+        train, valid = self._split(x, seed)
+        recipe = self._recipe(columns, len(train), seed)
+        if again and recipe.model != self.recipe_.model:
+            raise MemgenError("warm_start goes on with the model that is there; its settings cannot change")
+        model = copy.deepcopy(self.model_).float() if again else build(recipe, len(columns), _kinds(columns))
+        found = train_table(model, Dataset("table", train, valid), recipe, again, self._patience, bool(self.verbose))
+        self.columns_, self.seed_, self.recipe_ = columns, seed, recipe
+        self.n_iter_, self.validation_scores_, self.linear_ = found.epochs, found.scores, found.linear
+        self.complete_ = not bool(x.isnan().any())
+        # In float64 a row's answer depends on the rows beside it in its last digits at most.
+        self.model_ = found.model.double().eval()
         return self
 
     def save(self, path: str | Path) -> None:
         """Write all that was learnt, with the settings, into one safetensors file; nothing is pickled."""
         check_is_fitted(self)
-        settings = {name: value for name, value in self.get_params().items() if name != "random_state"}
+        settings = self.get_params()
+        if not isinstance(settings["random_state"], (int, np.integer, type(None))):
+            settings["random_state"] = None  # a generator has no text; what it gave is in seed_
         about = {
             "estimator": type(self).__name__,
-            "settings": json.dumps(settings, default=_plain),
+            "settings": json.dumps(settings, default=_json),
             "recipe": self.recipe_.to_toml(),
             "columns": self.columns_.to_json(),
-            "seed": str(self.seed_),
-            "fit": json.dumps({"n_iter_": self.n_iter_, "linear_": self.linear_}),
             "named": json.dumps(hasattr(self, "feature_names_in_")),
+            "fitted": json.dumps({name: getattr(self, name) for name in self._fitted}),
         }
         save_tensors(Path(path), self.model_.state_dict(), about)
 
@@ -171,40 +181,52 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         self = cls(**json.loads(about["settings"]))
         self.recipe_ = Recipe.from_toml(about["recipe"], str(path))
         self.columns_ = Columns.from_json(about["columns"], str(path))
-        self.seed_ = int(about["seed"])
-        for name, value in json.loads(about["fit"]).items():
+        for name, value in json.loads(about["fitted"]).items():
             setattr(self, name, value)
+        self.validation_scores_ = {int(epoch): score for epoch, score in self.validation_scores_.items()}
         self.n_features_in_ = len(self.columns_)
         if json.loads(about["named"]):
             self.feature_names_in_ = np.array(self.columns_.names, dtype=object)
-        self.model_ = build(self.recipe_, len(self.columns_), self._kinds()).double().eval()
+        self.model_ = build(self.recipe_, len(self.columns_), _kinds(self.columns_)).double().eval()
         self.model_.load_state_dict(tensors)
         return self
 
+    _fitted: tuple[str, ...] = ("seed_", "n_iter_", "linear_", "complete_", "validation_scores_")
+    """Attributes that are saved as they are."""
+
     def _read(self, X: Any, reset: bool = False) -> tuple[list[Shaped[NDArray[Any], " N"]], list[str]]:
         """The columns of X, each with its own type, and their names."""
-        frame = X if hasattr(X, "columns") and hasattr(X, "dtypes") else None
+        if hasattr(X, "iloc") and hasattr(X, "columns"):  # a frame of pandas: an array would lose the columns' types
+            validate_data(self, X, skip_check_array=True, reset=reset)
+            if len(X) == 0:
+                raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
+            return [_column(X.iloc[:, i]) for i in range(X.shape[1])], [str(name) for name in X.columns]
         array = validate_data(self, X, dtype=None, ensure_all_finite="allow-nan", reset=reset)
-        if frame is None:
-            names = [f"x{i}" for i in range(array.shape[1])]
-            return [_checked(array[:, i]) for i in range(array.shape[1])], names
-        return [_column(frame.iloc[:, i]) for i in range(frame.shape[1])], [str(name) for name in frame.columns]
+        return [_checked(array[:, i]) for i in range(array.shape[1])], [f"x{i}" for i in range(array.shape[1])]
 
     def _encoded(self, X: Any) -> Float64[Tensor, "N D"]:
         """New rows as the model reads them."""
         check_is_fitted(self)
         return torch.from_numpy(self.columns_.encode(self._read(X)[0], unseen=self.unseen))
 
-    def _decoded(self, x: Float[Tensor, "N D"]) -> Shaped[NDArray[Any], "N D"]:
-        """In the user's own values: numbers, or objects where a column is text."""
-        columns = self.columns_.decode(x.double().numpy())
-        text = any(column.dtype == object for column in columns)
-        return np.stack([column.astype(object if text else np.float64) for column in columns], 1)
+    def _decoded(self, x: Float[Tensor, "N D"]) -> list[Shaped[NDArray[Any], " N"]]:
+        """In the user's own values, column by column."""
+        return self.columns_.decode(x.double().numpy())
 
-    def _kinds(self) -> list[tuple[str, int]]:
-        return [(column.kind, len(column.levels)) for column in self.columns_]
+    def _seed(self, fresh: bool = False) -> int:
+        """Of random_state, if it is a number; else the one of the fit."""
+        if fresh or isinstance(self.random_state, (int, np.integer)):
+            return int(check_random_state(self.random_state).randint(2**31))
+        return int(self.seed_)
 
-    def _check(self) -> None:
+    @property
+    def _blind(self) -> bool:
+        """Whether Q has never seen a row with holes: then completed rows propose z."""
+        return bool(self.linear_ or self.complete_)
+
+    def _check(self, rows: int) -> None:
+        if rows < 2:
+            raise MemgenError(f"{type(self).__name__} needs at least 2 rows to learn from, this has n_samples={rows}")
         if not 0 < self.validation_fraction < 1:
             raise MemgenError(f"validation_fraction must lie between 0 and 1, not {self.validation_fraction!r}")
         if self.unseen not in ("error", "missing"):
@@ -212,71 +234,107 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         if not isinstance(self.n_samples, (int, np.integer)) or self.n_samples < 1:
             raise MemgenError(f"n_samples must be a whole number from 1 on, not {self.n_samples!r}")
 
-    def _split(self, x: Float64[Tensor, "N D"]) -> tuple[Float[Tensor, "n D"], Float[Tensor, "m D"] | None]:
-        """Training rows, and validation rows if there are enough and they are wanted."""
-        if not self.early_stopping or len(x) < FEWEST:
+    def _split(self, x: Float64[Tensor, "N D"], seed: int) -> tuple[Float[Tensor, "n D"], Float[Tensor, "m D"] | None]:
+        """Training rows, and validation rows if they are wanted; none of them if there are too few to judge by."""
+        if not self.early_stopping:
             return x.float(), None
-        order = np.random.RandomState(self.seed_).permutation(len(x))
-        held = max(1, round(self.validation_fraction * len(x)))
+        order = np.random.RandomState(seed).permutation(len(x))
+        held = min(len(x) - 2, max(1, round(self.validation_fraction * len(x)))) if len(x) >= FEWEST else 0
         return x[order[held:]].float(), x[order[:held]].float()
 
-    def _recipe(self, rows: int) -> Recipe:
+    def _recipe(self, columns: Columns, rows: int, seed: int) -> Recipe:
         """What suits so many rows, with the given settings in place of it."""
-        encoded = sum(levels if kind == "categorical" else 1 for kind, levels in self._kinds())
-        table = auto_recipe(rows, len(self.columns_), encoded).to_dict()
+        encoded = sum(levels if kind == "categorical" else 1 for kind, levels in _kinds(columns))
+        table = auto_recipe(rows, len(columns), encoded).to_dict()
         given = {name: getattr(self, name) for name in SETTINGS if not _is_auto(getattr(self, name))}
         for name, value in given.items():
             table[SETTINGS[name]][name] = _plain(value)
-        if "hidden" in given and "slots" not in given:
-            table["model"]["slots"] = []
+        hidden = table["model"]["hidden"]
+        if "slots" not in given and isinstance(hidden, list) and not any(isinstance(level, list) for level in hidden):
+            table["model"]["slots"] = default_slots(len(hidden))
         table["model"]["likelihood"] = "mixed"
-        table["training"]["seed"] = self.seed_
+        table["data"]["name"] = "./table"
+        table["training"] |= {"seed": seed, "evaluate_every": 0}
         return Recipe.from_dict(table, type(self).__name__)
 
-    def _train(self, model: DGM, data: Dataset, again: bool) -> DGM:
-        """Train to the end or until validation rows are scored no better; the best weights are the result, or a linear
-        model if they are no better than that."""
-        recipe, epochs = self.recipe_, self.recipe_.training.epochs
-        if not again:
-            adapt(model, data, recipe)
-        state = begin(model, recipe)
-        watch = _Watch(data, self.seed_, self._patience(epochs))
-        linear = None if again or not recipe.model.skip else watch.bounds(linear_of(model, data.train))
-        watch.look(state)
-        shown = Progress(type(self).__name__, epochs, "epoch") if self.verbose else nullcontext()
-        with shown as progress, closing(fit(model, data, recipe, state=state)) as stream:
-            for epoch in stream:
-                if progress is not None:
-                    progress.to(epoch.epoch, watch.note)
-                due = epoch.epoch % max(1, epochs // CHECKS) == 0 or epoch.epoch == epochs
-                if due and watch.look(state):
-                    break
-        self.n_iter_, self.validation_scores_ = state.epoch, watch.scores
-        if watch.best is not None:
-            model.load_state_dict(watch.best)
-        self.linear_ = linear is not None and not is_better(watch.best_bounds, linear)
-        if self.linear_:  # a closed form, for which nothing need be held out
-            assert data.valid is not None
-            rows = torch.cat([data.train, data.valid])
-            model.likelihood.adapt(rows)
-            start_linear(model, rows)
-        return model.eval()
-
     def _patience(self, epochs: int) -> int:
-        return max(20, epochs // 3) if self.n_iter_no_change == AUTO else int(self.n_iter_no_change)
+        return max(20, epochs // 3) if _is_auto(self.n_iter_no_change) else int(self.n_iter_no_change)
+
+
+class Trained(NamedTuple):
+    """What a training brought."""
+
+    model: DGM
+    epochs: int
+    scores: dict[int, float]
+    """Epoch -> mean bound of validation rows."""
+    linear: bool
+    """Whether the linear model is the result."""
+
+
+def train_table(
+    model: DGM, data: Dataset, recipe: Recipe, again: bool, patience: Callable[[int], int], verbose: bool
+) -> Trained:
+    """Train to the end or until validation rows are scored no better. The best weights are the result, or a linear
+    model, probabilistic PCA, if they are no better than that."""
+    epochs = recipe.training.epochs
+    if not again:
+        adapt(model, data, recipe)
+    linear = None
+    if not again and data.valid is not None and recipe.model.skip and model.likelihood.encoded <= WIDEST:
+        if not len(data.valid):
+            return Trained(linear_of(model, data.train), 0, {}, True)
+        linear = log_p(linear_of(model, data.train), data.valid, VALIDATION_SAMPLES, recipe.training.seed)
+    state = begin(model, recipe)
+    watch = _Watch(data, recipe.training.seed, patience(epochs))
+    watch.look(state)
+    shown = Progress("fit", epochs, "epoch") if verbose else nullcontext()
+    with shown as progress, closing(fit(model, replace(data, valid=None), recipe, state=state)) as stream:
+        for epoch in stream:
+            if progress is not None:
+                progress.to(epoch.epoch, watch.note)
+            due = epoch.epoch % max(1, epochs // CHECKS) == 0 or epoch.epoch == epochs
+            if due and watch.look(state):
+                break
+    if watch.best is not None:
+        model.load_state_dict(watch.best)
+    if linear is None or is_better(watch.best_bounds, linear):
+        return Trained(model, state.epoch, watch.scores, False)
+    assert data.valid is not None
+    rows = torch.cat([data.train, data.valid])  # a closed form, for which nothing need be held out
+    model.likelihood.adapt(rows)
+    return Trained(linear_of(model, rows), state.epoch, watch.scores, True)
 
 
 def linear_of(model: DGM, rows: Float[Tensor, "n D"]) -> DGM:
     """The same model as probabilistic PCA of the rows, all layers silent."""
     linear = copy.deepcopy(model)
     start_linear(linear, rows)
-    return linear
+    return linear.eval()
 
 
 def is_better(bounds: Float64[Tensor, " m"], linear: Float64[Tensor, " m"]) -> bool:
     """By more than the standard error over the rows: a few of them should not talk us out of a linear model."""
     gain = bounds - linear
-    return len(gain) < 2 or float(gain.mean()) > standard_error(gain)
+    return len(gain) > 1 and float(gain.mean()) > standard_error(gain)
+
+
+def log_p(model: DGM, x: Float[Tensor, "N D"], samples: int, seed: int) -> Float64[Tensor, " N"]:
+    """log p of what is observed of each row, where Q knows complete rows alone: of rows with holes by the weights of
+    importance sampling around completed rows."""
+    holes, keys = x.isnan().any(1), row_keys(x)
+    found = torch.zeros(len(x), dtype=torch.float64)
+    whole = (~holes).nonzero()[:, 0]
+    if len(whole):
+        own = [keys[i] for i in whole.tolist()]
+        found[whole] = log_likelihood(model, x[whole], samples, seed=seed, batch_size=ROWS, keys=own).log_p
+    some = holes.nonzero()[:, 0]
+    if len(some):
+        own, rows = [keys[i] for i in some.tolist()], x[some]
+        steps = max(2, samples)
+        result = impute(model, rows, ~rows.isnan(), "importance", steps=steps, seed=seed, keys=own)
+        found[some] = result.log_observed
+    return found
 
 
 class _Watch:
@@ -290,24 +348,23 @@ class _Watch:
         self.best_bounds = torch.zeros(0, dtype=torch.float64)
 
     @torch.no_grad()
-    def bounds(self, model: DGM) -> Float64[Tensor, " m"] | None:
-        """Of every validation row; None if there are none."""
+    def bounds(self, model: DGM) -> Float64[Tensor, " m"]:
+        """Of every validation row."""
         valid = self.data.valid
-        if valid is None:
-            return None
+        assert valid is not None
         if batch_norms(model):
             collect_statistics(model, self.data.train, seed=self.seed)
         noise = model.noise(VALIDATION_SAMPLES, len(valid), generator(self.seed, Purpose.EVALUATION))
         model.eval()
         found = importance(model(Batch.of(valid), noise).log_w).double()
         model.train()
-        return found.nan_to_num(nan=-math.inf)
+        return torch.where(found.isfinite(), found, -torch.inf)
 
     def look(self, state: State) -> bool:
         """Score the present weights; whether it is time to stop."""
-        bounds = self.bounds(state.result)
-        if bounds is None:
+        if self.data.valid is None or not len(self.data.valid):
             return False
+        bounds = self.bounds(state.result)
         score = float(bounds.mean())
         if self.best is None or score > max(self.scores.values()):
             self.best, self.best_bounds = copy.deepcopy(state.result.state_dict()), bounds
@@ -351,8 +408,10 @@ class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin
         """log p(x) of every row in nats, in the units of the table; of a row with holes that of what is there. It
         depends on nothing but the row and random_state.
         """
-        x = self._encoded(X)
-        found = log_likelihood(self.model_, x, int(self.n_samples), seed=self.seed_, batch_size=64, keys=row_keys(x))
+        x, samples = self._encoded(X), int(self.n_samples)
+        if self._blind and bool(x.isnan().any()):
+            return log_p(self.model_, x, samples, self.seed_).numpy()
+        found = log_likelihood(self.model_, x, samples, seed=self.seed_, batch_size=ROWS, keys=row_keys(x))
         return found.log_p.numpy()
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -360,10 +419,11 @@ class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin
         return float(self.score_samples(X).mean())
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Shaped[NDArray[Any], "n D"]:
-        """New rows, in the table's own values."""
+        """New rows, in the table's own values; others with every call, unless a random_state is given here or there."""
         check_is_fitted(self)
-        seed = self.seed_ if random_state is None else int(check_random_state(random_state).randint(2**31))
-        return self._decoded(sample(self.model_, n_samples, seed=seed, draw=True))
+        chosen = self.random_state if random_state is None else random_state
+        seed = int(check_random_state(chosen).randint(2**31))
+        return _joined(self._decoded(sample(self.model_, n_samples, seed=seed, draw=True)))
 
     def transform(self, X: Any) -> Float64[NDArray[np.float64], "N d"]:
         """The mean of q(z|x): a code for each row."""
@@ -377,7 +437,7 @@ class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin
             raise MemgenError(f"X has {z.shape[1]} features, but codes have {self._n_features_out}")
         head = self.model_.likelihood
         with torch.no_grad():
-            return self._decoded(head.decide(head.expected(self.model_.decode(z))))
+            return _joined(self._decoded(head.decide(head.expected(self.model_.decode(z)))))
 
     @property
     def _n_features_out(self) -> int:
@@ -387,12 +447,14 @@ class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin
 class MemImputer(OneToOneFeatureMixin, TransformerMixin, TableEstimator):  # type: ignore[misc]
     """Fills in missing values, like `IterativeImputer`: fitted to rows with holes, it completes them and unseen ones.
 
-    Numbers become their conditional mean, counts the whole number next to it, categories the likeliest.
+    Numbers become their conditional mean, counts too; of binary and categorical columns it is the likeliest level. What
+    was observed goes out as it came in. With `set_output(transform="pandas")` columns keep their own types.
 
     Parameters
     ----------
     sample_posterior : bool
-        Draw from p(missing | observed) instead.
+        Draw from p(missing | observed) instead. A draw is a function of random_state and the row's content, so equal
+        rows get equal draws; `set_params(random_state=...)` gives others, without another fit.
     add_indicator : bool
         Append a column for every column that had holes in training: whether the value was missing.
     n_samples : int
@@ -402,47 +464,77 @@ class MemImputer(OneToOneFeatureMixin, TransformerMixin, TableEstimator):  # typ
     """
 
     __init__ = keywords(sample_posterior=False, add_indicator=False, n_samples=200)
+    _fitted = (*TableEstimator._fitted, "missing_")
 
     def fit(self, X: Any, y: Any = None) -> MemImputer:
-        """Learn from the rows of X, a table or a DataFrame with holes: NaN, None or pandas.NA."""
+        """Learn from the rows of X, an array or a DataFrame with holes: NaN, None or pandas.NA."""
         super().fit(X, y)
-        self.indicator_ = None
-        if self.add_indicator:
-            self.indicator_ = MissingIndicator(error_on_new=False).fit(self._encoded(X).numpy())
+        self.missing_ = np.flatnonzero(self._encoded(X).isnan().any(0).numpy()).tolist()
         return self
 
-    def transform(self, X: Any) -> Shaped[NDArray[Any], "N D"]:
+    def transform(self, X: Any) -> Any:
         """X without holes. A row's answer depends on nothing but the row and random_state."""
-        x = self._encoded(X)
+        check_is_fitted(self)
+        values = self._read(X)[0]
+        x = torch.from_numpy(self.columns_.encode(values, unseen=self.unseen))
         observed = ~x.isnan()
-        completed = x
-        holes = (~observed).any(1)
+        completed, holes = x.clone(), (~observed).any(1)
         if bool(holes.any()):
-            completed = x.clone()
             completed[holes] = self._filled(x[holes], observed[holes])
-        out = self._with_observed(X, self._decoded(completed), observed.numpy())
-        if self.indicator_ is None:
-            return out
-        return np.hstack([out, self.indicator_.transform(x.numpy()).astype(out.dtype)])
+        gone = [tidy(name, column).missing for name, column in zip(self.columns_.names, values, strict=True)]
+        # What was there goes out bit by bit as it came in, a level that training never met too.
+        columns = [_where(g, new, old) for g, new, old in zip(gone, self._decoded(completed), values, strict=True)]
+        if self.add_indicator:
+            columns += [gone[i].astype(np.float64) for i in self.missing_]
+        if _get_output_config("transform", self)["dense"] == "pandas":
+            return self._frame(columns, X)
+        return _joined(columns)
 
     def get_feature_names_out(self, input_features: Any = None) -> Shaped[NDArray[Any], " D"]:
         """Names of the columns that `transform` returns."""
         names: NDArray[Any] = super().get_feature_names_out(input_features)
-        if self.indicator_ is None:
+        if not self.add_indicator:
             return names
-        return np.concatenate([names, self.indicator_.get_feature_names_out(names)])
+        return np.concatenate([names, np.array([f"missingindicator_{names[i]}" for i in self.missing_], dtype=object)])
 
     def _filled(self, x: Float64[Tensor, "n D"], observed: Tensor) -> Float64[Tensor, "n D"]:
-        draws = int(bool(self.sample_posterior))
-        steps = max(2, int(self.n_samples))
-        result = impute(self.model_, x, observed, steps=steps, draws=draws, seed=self.seed_, keys=row_keys(x))
+        draws, steps = int(bool(self.sample_posterior)), max(2, int(self.n_samples))
+        method = "importance" if self._blind else None
+        keys = row_keys(x)
+        result = impute(self.model_, x, observed, method, steps=steps, draws=draws, seed=self._seed(), keys=keys)
         return result.draws[0] if draws else result.mean
 
-    def _with_observed(self, X: Any, out: NDArray[Any], observed: NDArray[np.bool_]) -> NDArray[Any]:
-        """What was there goes out bit by bit as it came in."""
-        for i, values in enumerate(self._read(X)[0]):
-            out[observed[:, i], i] = values[observed[:, i]]
-        return out
+    def _frame(self, columns: list[NDArray[Any]], X: Any) -> Any:
+        """A DataFrame whose columns have the types that X has, where these can hold what was filled in."""
+        import pandas as pd
+
+        names = self.get_feature_names_out()
+        index, types = (X.index, list(X.dtypes)) if hasattr(X, "iloc") else (None, [])
+        found = pd.DataFrame(dict(zip(names, columns, strict=True)), index=index)
+        for name, own in zip(names, types, strict=False):
+            with suppress(TypeError, ValueError):
+                found[name] = found[name].astype(own)
+        return found
+
+
+def _joined(columns: list[NDArray[Any]]) -> Shaped[NDArray[Any], "N D"]:
+    """One array: of numbers, or of objects where a column is text."""
+    text = any(column.dtype == object for column in columns)
+    return np.stack([column.astype(object if text else np.float64) for column in columns], 1)
+
+
+def _where(gone: NDArray[np.bool_], new: NDArray[Any], old: NDArray[Any]) -> NDArray[Any]:
+    """The new value where the old one is gone."""
+    if new.dtype == object or old.dtype == object:
+        if new.dtype != object:
+            old = np.where(gone, np.nan, old).astype(np.float64)
+            return np.where(gone, new.astype(np.float64), old)
+        return np.where(gone, new, old.astype(object))
+    return np.where(gone, new.astype(np.float64), old.astype(np.float64)) if gone.any() else old
+
+
+def _kinds(columns: Columns) -> list[tuple[str, int]]:
+    return [(column.kind, len(column.levels)) for column in columns]
 
 
 def _is_auto(value: Any) -> bool:
@@ -454,6 +546,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
     return [_plain(entry) for entry in value] if isinstance(value, (list, tuple)) else value
+
+
+def _json(value: Any) -> Any:
+    plain = _plain(value)
+    if plain is value:
+        raise MemgenError(f"the setting {value!r} has no text, so it cannot be saved")
+    return plain
 
 
 def _checked(column: NDArray[Any]) -> NDArray[Any]:

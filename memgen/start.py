@@ -4,8 +4,9 @@
 
 W and sigma have a closed form (Tipping and Bishop, 1999): with eigenvalues l_1 >= l_2 >= ... of the covariance of y and
 eigenvectors u_i, w_i = sqrt(l_i - sigma^2) u_i, and sigma^2 is the mean of the eigenvalues that find no place. The
-posterior of z is Gaussian with independent entries, so Q is exact at the start, too. With one latent variable less than
-there are columns, that is the Gaussian with the full covariance of the rows: training starts where a linear model ends.
+posterior of z given a complete row is Gaussian with independent entries, so Q is exact for it, too. With one latent
+variable less than there are columns, that is the Gaussian with the full covariance of the rows. Training can start from
+it (model.start=linear); the estimators keep it where training from random values brings no better model.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ from memgen.likelihoods import Gaussian
 from memgen.likelihoods.base import set_linear
 from memgen.model import DGM
 
-ITERATIONS = 30
-"""Of EM, where values are missing."""
+ITERATIONS = 50
+"""Of EM, where values are missing, at most."""
 LEAST = 1e-4
 """The least sigma^2, in units of the standardised columns."""
 TINY = 1e-8
 """Added to variances, so that a column that says the same as others leaves a matrix that has an inverse."""
-CHUNK = 1 << 24
+TOLERANCE = 1e-4
+"""EM stops when no covariance changes by more than this, in units of the variance."""
+CHUNK = 1 << 22
 """Numbers held at once by a step of EM."""
 
 
@@ -82,27 +85,36 @@ def gaussian(
     covariance = _regular((filled - mean).T @ (filled - mean) / n)
     if bool(observed.all()):
         return mean, covariance
+    patterns, which = observed.unique(dim=0, return_inverse=True)
     for _ in range(ITERATIONS):
-        extra = torch.zeros_like(covariance)
-        for rows in torch.arange(n).split(max(1, CHUNK // covariance.numel())):
-            filled[rows], more = _expect(y[rows], observed[rows], mean, covariance)
-            extra += more
+        before, extra = covariance, torch.zeros_like(covariance)
+        counts = torch.bincount(which, minlength=len(patterns)).to(y)
+        for some in torch.arange(len(patterns)).split(max(1, CHUNK // covariance.numel())):
+            gain, rest = _regression(patterns[some], covariance)
+            rows = ((which >= some[0]) & (which <= some[-1])).nonzero()[:, 0]
+            known = torch.where(observed[rows], y[rows] - mean, 0.0)
+            guess = mean + (gain[which[rows] - some[0]] @ known.unsqueeze(2)).squeeze(2)
+            filled[rows] = torch.where(observed[rows], y[rows], guess)
+            extra += torch.einsum("p,pij->ij", counts[some], rest)
         mean = filled.mean(0)
         covariance = _regular(((filled - mean).T @ (filled - mean) + extra) / n)
+        if float((covariance - before).abs().max()) < TOLERANCE * float(covariance.diagonal().mean()):
+            break
     return mean, covariance
 
 
-def _expect(y: Tensor, observed: Tensor, mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows with their holes filled, and the sum of the conditional covariances."""
-    both = observed.unsqueeze(1) & observed.unsqueeze(2)
+def _regression(
+    patterns: Bool[Tensor, "patterns E"], covariance: Float64[Tensor, "E E"]
+) -> tuple[Float64[Tensor, "patterns E E"], Float64[Tensor, "patterns E E"]]:
+    """Of each pattern of observed columns: the matrix that predicts the holes, and their conditional covariance."""
+    both = patterns.unsqueeze(1) & patterns.unsqueeze(2)
     # Rows and columns of holes become those of the identity: the inverse is then that of the observed part.
-    seen = torch.where(both, covariance, torch.diag_embed((~observed).to(y)))
-    gain = torch.linalg.solve(seen, torch.where(observed.unsqueeze(2), covariance, 0.0)).mT
-    guess = mean + (gain @ torch.where(observed, y - mean, 0.0).unsqueeze(2)).squeeze(2)
-    rest = covariance - gain @ torch.where(observed.unsqueeze(2), covariance, 0.0)
-    holes = ~observed
-    rest = torch.where(holes.unsqueeze(1) & holes.unsqueeze(2), rest, 0.0)
-    return torch.where(observed, y, guess), rest.sum(0)
+    seen = torch.where(both, covariance, torch.diag_embed((~patterns).to(covariance)))
+    from_seen = torch.where(patterns.unsqueeze(2), covariance, 0.0)
+    gain = torch.linalg.solve(seen, from_seen).mT
+    holes = ~patterns
+    rest = torch.where(holes.unsqueeze(1) & holes.unsqueeze(2), covariance - gain @ from_seen, 0.0)
+    return gain, rest
 
 
 def _regular(covariance: Float64[Tensor, "E E"]) -> Float64[Tensor, "E E"]:

@@ -165,7 +165,7 @@ def test_flushing_changes_a_step_by_nothing_that_matters() -> None:
     recipe = Recipe.named("digits-mem-vae").override(["objective.samples=8"])
     model = build(recipe).train()
     with torch.no_grad():
-        model.likelihood.logits.weight.mul_(30)  # type: ignore[attr-defined]
+        model.likelihood.logits.weight.mul_(30)
     batch, noise = Batch((torch.rand(20, 64) < 0.4).float()), model.noise(8, 20, torch.Generator().manual_seed(1))
     found = []
     for flush in (True, False):

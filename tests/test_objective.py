@@ -219,7 +219,7 @@ def test_shared_statistics_are_gone_afterwards_even_after_an_error() -> None:
         raise RuntimeError("stop")
 
     ESTIMATORS["single-shared"](model, batch, noise, importance, 1.0)
-    handle = model.likelihood.register_forward_hook(fail)  # type: ignore[attr-defined]
+    handle = model.likelihood.register_forward_hook(fail)
     with pytest.raises(RuntimeError, match="stop"):
         ESTIMATORS["single-shared"](model, batch, noise, importance, 1.0)
     handle.remove()

@@ -120,9 +120,7 @@ def made_for(loaded: Loaded) -> Recipe:
     rows, columns = loaded.data.train.shape
     mixed = loaded.data.likelihood == "mixed"
     encoded = sum(levels if kind == "categorical" else 1 for kind, levels in loaded.form.kinds) if mixed else columns
-    recipe = auto_recipe(rows, columns, encoded, image=bool(loaded.form.shape))
-    # Not every likelihood that a user may ask for has a linear start.
-    return recipe if mixed else replace(recipe, model=replace(recipe.model, start="random"))
+    return auto_recipe(rows, columns, encoded, image=bool(loaded.form.shape))
 
 
 def refuse_changed_data(run: Run, loaded: Loaded) -> None:

@@ -102,7 +102,8 @@ class Columns:
         )
 
     def encode(self, values: Sequence[NDArray[Any]], *, unseen: str = "error") -> Float64[NDArray[np.float64], "N D"]:
-        """The user's values as numbers; a level that the schema does not know is an error, or "missing"."""
+        """The user's values as numbers; one that its column cannot have, such as a level that the schema does not know
+        or a negative count, is an error, or "missing"."""
         if unseen not in ("error", "missing"):
             raise unknown("way with unseen levels", unseen, ("error", "missing"))
         if len(values) != len(self):
@@ -116,8 +117,8 @@ class Columns:
     def decode(self, x: Float[NDArray[Any], "N D"]) -> list[NDArray[Any]]:
         """Back to the user's values, column by column.
 
-        Text comes as objects with None where it is missing, all else as float64 with NaN; counts are rounded. A code
-        must be a code: the mean of a categorical column has no meaning.
+        Text comes as objects with None where it is missing, all else as float64 with NaN. A code must be a code: the
+        mean of a categorical column has no meaning.
         """
         if x.shape[1] != len(self):
             raise MemgenError(f"the data has {x.shape[1]} columns, the model has {len(self)}")
@@ -200,7 +201,8 @@ def _mean(name: str, values: Float64[NDArray[np.float64], " n"]) -> float:
     observed = values[~np.isnan(values)]
     if len(observed) == 0:
         raise MemgenError(f"column {name!r} has not one value in the training rows; drop it")
-    return float(observed.mean())
+    # A mean of equal numbers may differ from them in the last bit, which would count as a deviation.
+    return float(observed[0] if (observed == observed[0]).all() else observed.mean())
 
 
 def _levels(values: Values) -> tuple[Any, ...]:
@@ -231,10 +233,11 @@ def _encode(column: Column, values: Values, unseen: str) -> Float64[NDArray[np.f
     x: Float64[NDArray[np.float64], " N"] = values.data
     impossible, what = IMPOSSIBLE[column.kind]
     rows = np.flatnonzero(impossible(x))
-    if len(rows):
+    if len(rows) and unseen == "error":
         raise MemgenError(
             f"column {column.name!r} is {column.kind}, so it needs {what}; row {rows[0] + 1} has {x[rows[0]]:g}"
         )
+    x = np.where(impossible(x), np.nan, x)
     return x - column.offset
 
 
@@ -268,8 +271,6 @@ def _codes(column: Column, values: Values, textual: bool, unseen: str) -> Float6
 
 
 def _decode(column: Column, x: Float64[NDArray[np.float64], " N"]) -> Shaped[NDArray[Any], " N"]:
-    if column.kind == "count":
-        return np.round(x)
     if column.kind not in LEVELLED:
         return x + column.offset
     missing = np.isnan(x)

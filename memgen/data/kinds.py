@@ -22,6 +22,8 @@ MOST_LEVELS = 1000
 LARGEST_COUNT = 1000
 SKEWED = 1.0
 """The least skewness of a positive column."""
+ENOUGH_FOR_TWO = 20
+"""With fewer values, two different ones may be all that was seen of many."""
 ENOUGH_ROWS = 8
 """With fewer values the skewness says nothing."""
 
@@ -67,7 +69,7 @@ def guess(name: str, values: Values) -> Guess:
     | text with two levels, truth values | binary |
     | text with one level, or more than two | categorical |
     | one number | real |
-    | two different numbers | binary |
+    | 0 and 1, or two other numbers among twenty or more | binary |
     | whole numbers from 0 or 1, at most 1,000, that vary as events at random do or more: variance >= mean | count |
     | other whole numbers | real |
     | positive numbers, skewed to the right, and their logarithms far less | positive |
@@ -92,7 +94,7 @@ def _guess_text(name: str, texts: list[str]) -> Guess:
 
 def _guess_number(x: Float64[NDArray[np.float64], " n"]) -> Guess:
     """
-    >>> [_guess_number(np.array(x)).kind for x in ([0.0, 2.0, 7.0], [2.5, 2.5], [3.0, 4.0], [-1.0, 0.0, 1.0])]
+    >>> [_guess_number(np.array(x)).kind for x in ([0.0, 2.0, 7.0], [2.5, 2.5], [0.0, 1.0], [-1.0, 0.0, 1.0])]
     ['count', 'real', 'binary', 'real']
     >>> _guess_number(np.exp(np.linspace(-3, 3, 50)))
     Guess(kind='positive', why='skewed to the right, from 0.0498 to 20.1')
@@ -102,7 +104,7 @@ def _guess_number(x: Float64[NDArray[np.float64], " n"]) -> Guess:
     distinct = len(np.unique(x))
     if distinct == 1:
         return Guess("real", f"constant, {low:.6g}")
-    if distinct == 2:
+    if distinct == 2 and ((low, high) == (0, 1) or len(x) >= ENOUGH_FOR_TWO):
         return Guess("binary", "two different numbers")
     if bool((x == np.floor(x)).all()):
         random = low in (0, 1) and high <= LARGEST_COUNT and x.var() >= x.mean()

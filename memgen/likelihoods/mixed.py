@@ -26,7 +26,7 @@ class MixedColumns:
     """Columns of several distributions, in the order of the table."""
 
     parts: tuple[Distribution, ...]
-    places: tuple[Int[Tensor, " own"], ...]
+    places: tuple[Int[Tensor, " _"], ...]
     """The columns of each part."""
     back: Int[Tensor, " columns"]
     """Where each column of the table stands among the parts."""
@@ -70,8 +70,8 @@ class Answer(NamedTuple):
 
 def _log_moments(p: LogNormalColumns) -> Tensor:
     """E[log x] and E[log^2 x]: the mean of x itself would follow the one state that is farthest out."""
-    mean, variance = p.log.mean, torch.exp(p.log.log_variance)
-    return torch.cat([mean, mean.square() + variance], -1)
+    mean = p.log.mean
+    return torch.cat([mean, mean.square() + p.variance], -1)
 
 
 def _log_normal_mean(expected: Tensor, columns: int) -> Tensor:
@@ -82,14 +82,14 @@ def _log_normal_mean(expected: Tensor, columns: int) -> Tensor:
 ANSWERS: dict[str, Answer] = {
     "real": Answer(),
     "positive": Answer(_log_moments, _log_normal_mean, lambda head: 2 * head.columns),
-    "count": Answer(decide=lambda expected, columns: expected.round()),
+    "count": Answer(),
     "binary": Answer(decide=lambda expected, columns: (expected > 0.5).to(expected)),
     "categorical": Answer(
         expected=lambda p: p.probabilities.flatten(-2),
         decide=lambda expected, columns: expected.unflatten(-1, (columns, -1)).argmax(-1).to(expected),
     ),
 }
-"""kind of a column -> its answer: a number is its mean, a count the nearest one to it, a level the likeliest."""
+"""kind of a column -> its answer: a number, a count too, is its mean; a level is the likeliest."""
 
 
 class Mixed(Head):
@@ -123,7 +123,7 @@ class Mixed(Head):
     back: Tensor
 
     @property
-    def places(self) -> tuple[Int[Tensor, " own"], ...]:
+    def places(self) -> tuple[Int[Tensor, " _"], ...]:
         """The columns of each part."""
         return tuple(self.get_buffer(f"places{i}") for i in range(len(self.parts)))
 

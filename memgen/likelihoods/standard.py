@@ -23,7 +23,32 @@ def moments(x: Float[Tensor, "rows columns"]) -> tuple[Float[Tensor, " columns"]
     x = x.double()
     mean = x.nanmean(0).nan_to_num(0.0)
     deviation = (x - mean).square().nanmean(0).sqrt()
-    return mean, torch.where(deviation > 1e-12 * (1 + mean.abs()), deviation, 1.0)
+    # Less than float32 can tell from the mean is none; a column of tiny numbers varies as well as any other.
+    return mean, torch.where(deviation > 1e-7 * mean.abs(), deviation, 1.0)
+
+
+@dataclass(frozen=True)
+class ScaledColumns:
+    """x = shift + scale * y. Everything is computed in units of y, whose squares cannot overflow."""
+
+    y: GaussianColumns
+    shift: Float[Tensor, " columns"]
+    scale: Float[Tensor, " columns"]
+
+    def log_prob(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
+        """log p(y) - log scale"""
+        return self.y.log_prob((x - self.shift) / self.scale) - torch.log(self.scale)
+
+    @property
+    def mean(self) -> Float[Tensor, "*rows columns"]:
+        return self.shift + self.scale * self.y.mean
+
+    @property
+    def mode(self) -> Float[Tensor, "*rows columns"]:
+        return self.mean
+
+    def icdf(self, u: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
+        return self.shift + self.scale * self.y.icdf(u)
 
 
 class Real(Head):
@@ -42,9 +67,8 @@ class Real(Head):
         self.register_buffer("shift", torch.zeros(columns))
         self.register_buffer("scale", torch.ones(columns))
 
-    def forward(self, h: Float[Tensor, "*rows features"]) -> GaussianColumns:
-        y = self.inner(h)
-        return GaussianColumns(self.shift + self.scale * y.mean, y.log_variance + 2 * torch.log(self.scale))
+    def forward(self, h: Float[Tensor, "*rows features"]) -> ScaledColumns:
+        return ScaledColumns(self.inner(h), self.shift, self.scale)
 
     def encode(self, x: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
         return (x - self.shift) / self.scale
@@ -63,9 +87,9 @@ class Real(Head):
 
 @dataclass(frozen=True)
 class LogNormalColumns:
-    """log x_d ~ N(mean, exp(log_variance)) of `log`."""
+    """log x_d has the distribution `log`."""
 
-    log: GaussianColumns
+    log: ScaledColumns
 
     def log_prob(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
         """log N(log x) - log x"""
@@ -73,12 +97,17 @@ class LogNormalColumns:
         return self.log.log_prob(y) - y
 
     @property
+    def variance(self) -> Float[Tensor, "*rows columns"]:
+        """Of log x."""
+        return self.log.scale.square() * torch.exp(self.log.y.log_variance)
+
+    @property
     def mean(self) -> Float[Tensor, "*rows columns"]:
-        return torch.exp(self.log.mean + 0.5 * torch.exp(self.log.log_variance))
+        return torch.exp(self.log.mean + 0.5 * self.variance)
 
     @property
     def mode(self) -> Float[Tensor, "*rows columns"]:
-        return torch.exp(self.log.mean - torch.exp(self.log.log_variance))
+        return torch.exp(self.log.mean - self.variance)
 
     def icdf(self, u: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
         return torch.exp(self.log.icdf(u))

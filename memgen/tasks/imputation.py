@@ -264,6 +264,8 @@ class Imputation:
     """Effective number of the kept states, by their weights."""
     accepted: Float64[Tensor, " N"]
     """Part of the kept states that were accepted proposals."""
+    log_observed: Float64[Tensor, " N"]
+    """log p(x_obs), estimated by the mean weight of the kept states; NaN if they have none."""
 
 
 def join(parts: Sequence[Imputation]) -> Imputation:
@@ -409,7 +411,8 @@ def _collect(head: Head, batch: Batch, states: Iterator[State], kept: Completion
     log_p = (log_p - log_sum).where(~(batch.x.isnan() & missing).any(-1), torch.nan)
     # NaN where not one state had weight.
     mean = head.decide(expected).where((log_sum > -torch.inf).unsqueeze(-1), torch.nan)
-    parts = complete(batch, mean), kept.x, log_p, torch.exp(2 * log_sum - log_squares), accepted
+    log_observed = log_sum - math.log(kept.keep) if kept.choices is not None else torch.full_like(log_sum, torch.nan)
+    parts = complete(batch, mean), kept.x, log_p, torch.exp(2 * log_sum - log_squares), accepted, log_observed
     return Imputation(*(part.cpu() for part in parts))
 
 
