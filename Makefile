@@ -10,7 +10,7 @@ demo: install
 	$(BIN)/memgen demo --out demo
 
 test: install lint types
-	$(BIN)/python -m pytest --cov --cov-report=term
+	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term
 
 lint: install
 	$(BIN)/ruff check .

@@ -430,7 +430,7 @@ class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin
         return features(self.model_, self._encoded(X)).mean.numpy()
 
     def inverse_transform(self, X: Any) -> Shaped[NDArray[Any], "N D"]:
-        """The mean of p(x|z) of codes z; of a binary or categorical column the likeliest level."""
+        """The mean of p(x|z) of codes z, of counts rounded; of a binary or categorical column the likeliest level."""
         check_is_fitted(self)
         z = torch.from_numpy(check_array(X, dtype=np.float64))
         if z.shape[1] != self._n_features_out:
@@ -447,8 +447,8 @@ class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin
 class MemImputer(OneToOneFeatureMixin, TransformerMixin, TableEstimator):  # type: ignore[misc]
     """Fills in missing values, like `IterativeImputer`: fitted to rows with holes, it completes them and unseen ones.
 
-    Numbers become their conditional mean, counts too; of binary and categorical columns it is the likeliest level. What
-    was observed goes out as it came in. With `set_output(transform="pandas")` columns keep their own types.
+    Numbers become their conditional mean, counts rounded; of binary and categorical columns it is the likeliest level.
+    What was observed goes out as it came in. With `set_output(transform="pandas")` columns keep their own types.
 
     Parameters
     ----------

@@ -10,7 +10,11 @@ from pathlib import Path  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
-torch.set_num_threads(2)
+SIDE_BY_SIDE = "PYTEST_XDIST_WORKER" in os.environ
+# Threads of two processes that wait for each other by spinning would take many times as long.
+torch.set_num_threads(1 if SIDE_BY_SIDE else 2)
+if SIDE_BY_SIDE:
+    os.environ["OMP_NUM_THREADS"] = "1"  # for the commands that tests start
 
 needs_data = pytest.mark.skipif(
     not os.environ.get("MEMGEN_DATA"), reason="the published data files are needed: set MEMGEN_DATA to their folder"

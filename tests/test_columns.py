@@ -37,9 +37,11 @@ INFERRED = {
     "numpy texts": (np.array(list("abcabcabc")), "categorical"),
     "one text": (objects("a", "a", None), "categorical"),
     "one number": (np.array([4.5, NAN, 4.5]), "real"),
-    "two numbers": (np.array([3.5, 7.25, 3.5, NAN]), "binary"),
+    "two numbers": (np.array([3.5, 7.25, 3.5, NAN] * 8), "binary"),
+    "two numbers of perhaps many": (np.array([3.5, 7.25, 3.5, NAN]), "real"),
+    "zero and one": (np.array([1.0, 0.0, NAN]), "binary"),
     "counts": (np.array([0, 3, 51]), "count"),
-    "ratings": (np.array([1.0, 5.0, 3.0, NAN]), "count"),
+    "ratings, which vary less than events at random": (np.array([1.0, 5.0, 3.0, NAN]), "real"),
     "years": (np.array([1990, 2001, 2020]), "real"),
     "whole, large": (np.array([0, 5, 1001]), "real"),
     "whole, negative": (np.array([-1, 0, 5]), "real"),
@@ -104,7 +106,7 @@ def test_codes_are_positions_of_sorted_levels(table: Columns) -> None:
     assert levels["truth"] == (False, True)
     x = table.encode([values for values, _ in COLUMNS.values()])
     assert x[:2, list(COLUMNS).index("categorical text")].tolist() == [2, 1]
-    assert Columns.infer([np.array([5, 3, 5])], ["a"]).columns[0].levels == (3, 5)
+    assert Columns.infer([np.array([5, 3, 5] * 7)], ["a"]).columns[0].levels == (3, 5)
     assert Columns.infer([np.array([True, True])], ["a"]).columns[0].levels == (False, True)  # the other may come
 
 
@@ -259,7 +261,9 @@ def test_new_data_may_have_other_values_and_not_other_levels() -> None:
     with pytest.raises(MemgenError, match=r"'b', row 1: 1\.5 is none of"):
         columns.encode([objects("Bern", None), counts, np.array([1.5, 2.0])])
     with pytest.raises(MemgenError, match=r"'n' is count.*row 2 has -1"):
-        columns.encode([objects("Bern", None), np.array([1, -1]), binary], unseen="missing")
+        columns.encode([objects("Bern", None), np.array([1, -1]), binary])
+    lenient = columns.encode([objects("Bern", None), np.array([1, -1]), binary], unseen="missing")
+    assert np.isnan(lenient[:, 1]).tolist() == [False, True]
     with pytest.raises(MemgenError, match="'town' is categorical with levels of text, which numbers cannot be: row 1"):
         columns.encode([binary, counts, binary])
     with pytest.raises(MemgenError, match="'b' is binary, which text cannot be: row 2 has 'x'"):

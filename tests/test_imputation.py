@@ -118,13 +118,13 @@ def test_averages_over_states_are_exact_means_and_log_likelihoods(method: str) -
     assert result.effective.max() <= 120 * (1 + 1e-9)
 
 
-def binary_model(levels: int = 1) -> tuple[DGM, Tensor]:
+def binary_model(levels: int = 1, *more: str) -> tuple[DGM, Tensor]:
     torch.manual_seed(0)
     sizes = [
         ["model.hidden=[12]", "model.latent=3", "model.slots=[5]"],
         ["model.hidden=[[12], [8]]", "model.latent=[3, 2]"],
     ]
-    model = build(Recipe().override(sizes[levels - 1]), columns=6)
+    model = build(Recipe().override([*sizes[levels - 1], *more]), columns=6)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.5 * torch.randn_like(parameter))
@@ -136,7 +136,7 @@ def binary_model(levels: int = 1) -> tuple[DGM, Tensor]:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("levels", [1, 2])
 def test_what_holds_for_every_method(method: str, levels: int) -> None:
-    model, x = binary_model(levels)
+    model, x = binary_model(levels, *(["model.mask=true"] if METHODS[method].masked else []))
     observed = torch.rand(40, 6, generator=torch.Generator().manual_seed(1)) < 0.5
     observed[0], observed[1] = True, False
     holes = x.where(observed, torch.nan)

@@ -289,7 +289,8 @@ def test_a_table_with_holes_comes_back_in_its_own_words(
     for name in ("full.csv", "full-1.csv", "full-2.csv"):
         lines = (here / name).read_text().splitlines()
         assert lines[0] == text.splitlines()[0]
-        assert lines[1].startswith('007, "Bern" ,x,1.50e0,yes,1')
+        assert lines[1].startswith('007, "Bern" ,x,1.50e0,yes,')
+        assert 980 < float(lines[1].rpartition(",")[2]) < 1020
         assert lines[3] in ('2,"Chur, GR",z,2,no,999.0', '2,"Chur, GR",z,2,yes,999.0')
         age, town, label, income, member, temp = next(csv.reader([lines[2]]))
         assert age == str(int(age))

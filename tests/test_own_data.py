@@ -290,8 +290,8 @@ def test_parquet_is_read_as_csv_is(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert np.allclose(found.train.numpy(), csv.train.numpy(), equal_nan=True, atol=1e-4)
     assert [column.levels for column in found.columns] == [column.levels for column in csv.columns]
 
-    decimals = pyarrow.array([Decimal("1.50"), Decimal("-2.25"), None] * 9)
-    truth = pyarrow.table({"t": [True, None, False] * 9, "d": decimals})
+    decimals = pyarrow.array([Decimal("1.50"), Decimal("-2.25"), None] * 15)
+    truth = pyarrow.table({"t": [True, None, False] * 15, "d": decimals})
     parquet.write_table(truth, path)
     found = read_own(path)
     assert found.columns is not None

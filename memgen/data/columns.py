@@ -117,8 +117,8 @@ class Columns:
     def decode(self, x: Float[NDArray[Any], "N D"]) -> list[NDArray[Any]]:
         """Back to the user's values, column by column.
 
-        Text comes as objects with None where it is missing, all else as float64 with NaN. A code must be a code: the
-        mean of a categorical column has no meaning.
+        Text comes as objects with None where it is missing, all else as float64 with NaN; counts are rounded. A code
+        must be a code: the mean of a categorical column has no meaning.
         """
         if x.shape[1] != len(self):
             raise MemgenError(f"the data has {x.shape[1]} columns, the model has {len(self)}")
@@ -271,6 +271,8 @@ def _codes(column: Column, values: Values, textual: bool, unseen: str) -> Float6
 
 
 def _decode(column: Column, x: Float64[NDArray[np.float64], " N"]) -> Shaped[NDArray[Any], " N"]:
+    if column.kind == "count":
+        return np.round(x)
     if column.kind not in LEVELLED:
         return x + column.offset
     missing = np.isnan(x)
