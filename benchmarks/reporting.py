@@ -149,15 +149,16 @@ def estimate(runs: Sequence[np.ndarray]) -> Estimate:
 
 def gather(rows: Iterable[Row], metric: Metric) -> dict[tuple[str, str], Runs]:
     """(table, setting) -> the runs for this metric of every method that has all seeds which any method has there."""
-    found: dict[tuple[str, str], Runs] = {}
-    for row in sorted(rows, key=lambda row: int(row["seed"])):
+    by_seed: dict[tuple[str, str], dict[str, dict[int, np.ndarray]]] = {}
+    for row in rows:
         value = row.get(metric.each or metric.name)
         if value is not None:
-            runs = found.setdefault((row["table"], row["setting"]), {})
-            runs.setdefault(row["method"], []).append(np.atleast_1d(np.asarray(value, dtype=np.float64)))
-    for key, runs in found.items():
-        seeds = max(map(len, runs.values()))
-        found[key] = {method: values for method, values in runs.items() if len(values) == seeds}
+            runs = by_seed.setdefault((row["table"], row["setting"]), {}).setdefault(row["method"], {})
+            runs[int(row["seed"])] = np.atleast_1d(np.asarray(value, dtype=np.float64))
+    found: dict[tuple[str, str], Runs] = {}
+    for key, methods in by_seed.items():
+        seeds = sorted({seed for runs in methods.values() for seed in runs})
+        found[key] = {m: [runs[seed] for seed in seeds] for m, runs in methods.items() if len(runs) == len(seeds)}
     return found
 
 

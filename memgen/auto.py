@@ -48,7 +48,8 @@ def _table(rows: int, encoded: int) -> dict[str, Any]:
         "rate": 5e-3,
         "weight_decay": 0.05,
         "ema": 0.98,
-        "evaluate_every": max(1, epochs // 10),
+        "keep": "best",
+        "evaluate_every": max(1, epochs // 20),
     }
     return {"model": model, "objective": {"samples": 20}, "training": training}
 
@@ -71,5 +72,6 @@ def _image(rows: int) -> dict[str, Any]:
             "batch_size": batch,
             "rate": 2e-3,
             "ema": 0.99,
+            "keep": "best",
         },
     }

@@ -62,7 +62,7 @@ AUTO = "auto"
 FIXED = {
     "model": {"likelihood", "categories", "mask"},
     "objective": set(),
-    "training": {"seed", "drop_incomplete", "evaluate_every", "evaluate_rows", "evaluate_samples"},
+    "training": {"seed", "drop_incomplete", "keep", "evaluate_every", "evaluate_rows", "evaluate_samples"},
 }
 """Settings of a recipe that an estimator decides itself."""
 SETTINGS = {
@@ -254,7 +254,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
             table["model"]["slots"] = default_slots(len(hidden))
         table["model"]["likelihood"] = "mixed"
         table["data"]["name"] = "./table"
-        table["training"] |= {"seed": seed, "evaluate_every": 0}
+        table["training"] |= {"seed": seed, "keep": "last", "evaluate_every": 0}  # train_table sees to it
         return Recipe.from_dict(table, type(self).__name__)
 
     def _patience(self, epochs: int) -> int:

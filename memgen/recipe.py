@@ -127,6 +127,11 @@ class Training:
     ema: float = setting(
         0.0, "decay of the weights' moving average; 0: the raw weights are the result", at_least=0, below=1
     )
+    keep: str = setting(
+        "last",
+        "which weights are the result: the last, or of the epochs that were evaluated the best on validation rows",
+        choices=("last", "best"),
+    )
     evaluate_every: int = setting(10, "epochs between bounds on training and validation rows; 0 for never", at_least=0)
     evaluate_rows: int = setting(1000, "rows of each that are scored then", at_least=1)
     evaluate_samples: int = setting(50, "K of these bounds", at_least=1)
@@ -385,6 +390,10 @@ def _check_together(recipe: Recipe) -> None:
         raise MemgenError(f"model.attention product needs square numbers of model.slots, not {_flat(model.slots)}")
     if model.start == "linear" and not (model.skip and all(model.hidden)):
         raise MemgenError("model.start linear needs model.skip=true and a layer around which to skip")
+    if training.keep == "best" and (recipe.data.train_on != "train" or not training.evaluate_every):
+        raise MemgenError(
+            "training.keep best needs validation rows: data.train_on=train and training.evaluate_every above 0"
+        )
     if training.optimizer == "adam" and training.weight_decay:
         raise MemgenError("training.weight_decay is for the optimizer adamw")
 

@@ -199,7 +199,8 @@ class Run:
 
     def save_weights(self, state: State) -> None:
         """The result so far; its batch-norm statistics must have been collected."""
-        save(state.result, self.folder / WEIGHTS, self.recipe, epoch=state.epoch, form=self.form)
+        epoch = state.epoch if state.best is None else state.best_epoch
+        save(state.chosen, self.folder / WEIGHTS, self.recipe, epoch=epoch, form=self.form)
 
     def save_checkpoint(self, state: State, execution: dict[str, Any]) -> None:
         counts = {"epoch": state.epoch, "step": state.step, "seconds": state.seconds}

@@ -77,11 +77,30 @@ class State:
     """Finished steps of the current epoch."""
     seconds: float = 0.0
     """Spent in training so far."""
+    best: dict[str, Tensor] | None = None
+    """The weights that scored validation rows best, if the recipe keeps them, ..."""
+    best_epoch: int = 0
+    best_bound: float = -math.inf
+    """... after which epoch, and how."""
 
     @property
     def result(self) -> DGM:
-        """The model that is evaluated and saved: the averaged weights if there are any, else the raw ones."""
+        """The present model, for evaluation: the averaged weights if there are any, else the raw ones."""
         return self.model if self.averaged is None else self.averaged
+
+    @property
+    def chosen(self) -> DGM:
+        """The model that is saved: the best one so far if the recipe keeps it, else the present one."""
+        if self.best is None:
+            return self.result
+        model = copy.deepcopy(self.result)
+        model.load_state_dict(self.best)
+        return model
+
+    def keep_if_best(self, bound: float) -> None:
+        if bound > self.best_bound:
+            self.best = {name: value.clone() for name, value in self.result.state_dict().items()}
+            self.best_epoch, self.best_bound = self.epoch, bound
 
     def tensors(self) -> dict[str, Tensor]:
         """For a checkpoint. Of row-sparse parameters only the rows that were ever touched; the others have the starting
@@ -93,6 +112,8 @@ class State:
             "order": self.order,
             "log": self.log,
             "steps": torch.tensor(self.optimizer.t),
+            "kept": torch.tensor([self.best_epoch, self.best_bound], dtype=torch.float64),
+            **{f"best.{name}": value for name, value in (self.best or {}).items()},
         }
         for slot in self.optimizer.slots:
             kept[f"first.{slot.name}"], kept[f"second.{slot.name}"] = slot.first, slot.second
@@ -128,6 +149,9 @@ class State:
         self.generator.set_state(tensors["generator"])
         self.order = tensors["order"].to(self.order.device)
         self.log = tensors["log"].to(self.log.device)
+        if best := _under("best.", tensors):
+            self.best = {name: value.to(self.order.device) for name, value in best.items()}
+            self.best_epoch, self.best_bound = int(tensors["kept"][0]), float(tensors["kept"][1])
 
 
 def _keys(name: str) -> tuple[str, str, str, str]:
@@ -159,7 +183,7 @@ def fit(
     tick: Callable[[State, int], None] = lambda state, steps: None,
 ) -> Generator[Epoch, None, None]:
     """Train `model` in place, an epoch at a time; when the iterator ends, the model is ready for use, with the averaged
-    weights if the recipe has an average, and with exact batch-norm statistics.
+    weights if the recipe has an average, those of the best epoch if it keeps them, and exact batch-norm statistics.
 
     `state` is where to go on from; `tick(state, steps per epoch)` is called after every step.
 
@@ -200,7 +224,9 @@ def fit(
         epoch = finish_epoch(state, data, rows, recipe)
         state.seconds = time.perf_counter() - clock
         yield epoch._replace(seconds=state.seconds)
-    if state.averaged is not None:
+    if state.best is not None:
+        model.load_state_dict(state.best)
+    elif state.averaged is not None:
         model.load_state_dict(state.averaged.state_dict())
     model.eval()
 
@@ -384,6 +410,8 @@ def finish_epoch(state: State, data: Dataset, rows: Float[Tensor, "N D"], recipe
         train_bound = _score(state.result, data, "train", settings).mean
         if recipe.data.train_on == "train" and data.valid is not None:
             valid_bound = _score(state.result, data, "valid", settings).mean
+            if settings.keep == "best":
+                state.keep_if_best(valid_bound)
     used = slots_used(state.optimizer) if due else None
     return Epoch(state.epoch, loss_mean, bound_mean, rate, state.seconds, train_bound, valid_bound, used)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import namedtuple
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from memgen import train
 from memgen.data import Dataset, dataset
 from memgen.errors import MemgenError
 from memgen.model import DGM, Batch
@@ -353,3 +355,28 @@ def test_other_levels_are_drawn_from_floats() -> None:
     assert x[:, 0].sum() == 0
     assert x[:, 1].sum() == 4000
     assert abs(float(x[:, 2].mean()) - 0.3) < 0.03
+
+
+def test_the_best_epoch_on_validation_rows_is_kept_and_survives_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result is that of the epoch whose validation rows scored best, to the bit; here the second, by decree."""
+    decreed = iter([-5.0, -3.0, -4.0, -6.0])
+    scored = namedtuple("scored", "mean")
+    monkeypatch.setattr(train, "_score", lambda m, d, split, s: scored(-1.0 if split == "train" else next(decreed)))
+    data = dataset("digits")
+    settings = ["training.keep=best", "training.evaluate_every=1", "training.epochs=4", "training.evaluate_rows=100"]
+    recipe = Recipe.named("digits-mem-vae").override(settings)
+    model = build(recipe)
+    state = begin(model, recipe)
+    seen = {}
+    for epoch in fit(model, data, recipe, state=state):
+        seen[epoch.epoch] = (epoch.valid_bound, {name: v.clone() for name, v in state.result.state_dict().items()})
+    assert state.best_epoch == 2
+    for name, value in model.state_dict().items():
+        assert value.equal(seen[2][1][name]), name
+    assert not model.p[0].head.logits.bias.equal(seen[4][1]["p.0.head.logits.bias"])
+    other = begin(build(recipe), recipe)
+    other.restore(state.tensors())
+    assert (other.best_epoch, other.best_bound) == (state.best_epoch, state.best_bound)
+    assert all(value.equal(model.state_dict()[name]) for name, value in other.chosen.state_dict().items())
+    with pytest.raises(MemgenError, match="validation rows"):
+        recipe.override("data.train_on=train+valid")
