@@ -262,13 +262,14 @@ def test_other_data_of_the_same_form_can_be_scored(home: Path, here: Path, capsy
     write_table(here / "other.csv", rows, ["temp", "town", "age", "income", "member", "labels"])
     result = told(capsys, ["evaluate", run, "--data", "other.csv", "--samples", "20"])
     schema = read_model(Path(run)).form.columns
-    x = read_own(here / "other.csv", columns=schema).fixed("test")
+    x = read_own(here / "other.csv", columns=schema, whole=True).fixed("test")
+    assert result["examples"] == len(x) == len(rows)  # no training has seen any of them
     assert result["log_likelihood"] == pytest.approx(memgen.log_likelihood(memgen.load(run), x, 20).mean, abs=1e-3)
     grey = here / "grey"
     grey.mkdir()
     for i in range(10):
         Image.new("L", (5, 6), 20 * i).save(grey / f"{i}.png")
-    assert told(capsys, ["evaluate", run_of(home, "photos"), "--data", "grey", "--samples", "5"])["examples"] == 1
+    assert told(capsys, ["evaluate", run_of(home, "photos"), "--data", "grey", "--samples", "5"])["examples"] == 10
     refused(capsys, ["evaluate", run, "--data", "grey"], "trained on a table")
     refused(capsys, ["evaluate", run_of(home, "scans.npz"), "--data", "grey"], "images of 6 x 5", "images of 4 x 4")
     refused(capsys, ["evaluate", run, "--data", "gray"], "unknown data set 'gray'")

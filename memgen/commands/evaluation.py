@@ -20,7 +20,7 @@ FEW = 10
 def evaluate(options: argparse.Namespace) -> dict[str, Any]:
     run = Run.open(options.path)
     saved = read_model(options.path, choose_device(options.device))
-    loaded = read_for(saved, options.data, options.split)
+    loaded = read_for(saved, options.data, options.split, whole=True)
     data = loaded.data
     x = data.fixed(options.split, options.limit)
     result, seconds = score(run, saved, x, options.split, options.samples, options.seed, options.fresh, loaded.other)

@@ -80,7 +80,7 @@ def impute_pattern(options: argparse.Namespace, saved: Saved) -> dict[str, Any]:
     figure = options.figure or (Path("imputed.png") if shape else None)
     check_output(figure, ".png")
     check_output(options.npz, ".npz")
-    data = data_for(saved, options.data, options.split)
+    data = data_for(saved, options.data, options.split, whole=True)
     x, values = rows_of(options, data)
     missing = missing_entries(options.pattern, data.shape, x.shape[1], len(x), seed=options.seed)
     clock = time.perf_counter()

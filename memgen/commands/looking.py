@@ -14,6 +14,7 @@ import torch
 from memgen.commands.common import check_output, count, finite, image_shape, say
 from memgen.commands.reading import data_for
 from memgen.data import Dataset
+from memgen.data.dataset import SPLITS
 from memgen.errors import MemgenError
 from memgen.figures.base import as_json, make_folder
 from memgen.figures.memory import memory_figures
@@ -26,8 +27,6 @@ from memgen.tasks.classification import GRID, PAPER, choose
 from memgen.tasks.classification import classify as classify_features
 from memgen.tasks.features import features as find_features
 from memgen.tasks.inspection import Inspection, require_memory
-
-SPLITS = ("train", "valid", "test")
 
 
 def features(options: argparse.Namespace) -> dict[str, Any]:

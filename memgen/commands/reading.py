@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from memgen.data import DATASETS, Columns, Dataset, source
+from memgen.data.dataset import SPLITS
 from memgen.data.files import Source
 from memgen.data.form import Form, Origin
 from memgen.data.own import fingerprint, is_path, read_own
@@ -21,8 +22,6 @@ from memgen.progress import Progress
 from memgen.recipe import Data
 from memgen.run import Saved
 from memgen.train import as_read_by
-
-SPLITS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True)
@@ -48,11 +47,14 @@ class Loaded:
         return None if self.path is None else Origin(self.path.resolve(), self.fingerprint, self.rows, self.form)
 
 
-def load(settings: Data, likelihood: str = "auto", columns: Columns | None = None) -> Loaded:
-    """What a recipe's [data] names. A table is read by the schema `columns`, where there is one."""
+def load(settings: Data, likelihood: str = "auto", columns: Columns | None = None, seen: str | None = None) -> Loaded:
+    """What a recipe's [data] names. A table is read by the schema `columns`, where there is one. With `seen`, the
+    fingerprint of the data that a model was trained on, other data are held out as a whole.
+    """
     if not is_path(settings.name):
         return _load_known(settings.name)
     path = Path(settings.name)
+    found = fingerprint(path) if path.exists() else ""
     with Progress(f"reading {path}", 0, "image", brief=True) if path.is_dir() else nullcontext() as progress:
         data = read_own(
             path,
@@ -61,9 +63,10 @@ def load(settings: Data, likelihood: str = "auto", columns: Columns | None = Non
             kinds=parse_kinds(settings.kinds) if columns is None else None,
             header=settings.header,
             columns=columns,
+            whole=seen is not None and found != seen,
             report=lambda done, total: None if progress is None else progress.to(done, total=total),
         )
-    return Loaded(data, Form.of(data), path, fingerprint(path))
+    return Loaded(data, Form.of(data), path, found)
 
 
 def _load_known(name: str) -> Loaded:
@@ -90,19 +93,22 @@ def locate(name: str, origin: Origin | None) -> str:
     raise MemgenError(f"the data of this run are not at {name} any more; say where they are: --data NEW_PATH")
 
 
-def data_for(saved: Saved, name: str | None, split: str = "test") -> Dataset:
-    return read_for(saved, name, split).data
+def data_for(saved: Saved, name: str | None, split: str = "test", whole: bool = False) -> Dataset:
+    return read_for(saved, name, split, whole).data
 
 
-def read_for(saved: Saved, name: str | None, split: str = "test") -> Loaded:
-    """The run's own data or others of the same form, as the model reads them; the split must be held out."""
+def read_for(saved: Saved, name: str | None, split: str = "test", whole: bool = False) -> Loaded:
+    """The run's own data or others of the same form, as the model reads them; the split must be held out. With `whole`
+    other data than the run's are held out, every row of them.
+    """
     recipe, origin = saved.recipe, saved.origin
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
     settings = replace(recipe.data, name=locate(recipe.data.name, origin) if name is None else name)
-    loaded = load(settings, recipe.model.likelihood, saved.form.columns if is_path(settings.name) else None)
-    changed = origin is not None and loaded.fingerprint != origin.fingerprint
     named = name in (None, recipe.data.name)
+    seen = None if named or not whole else "" if origin is None else origin.fingerprint
+    loaded = load(settings, recipe.model.likelihood, saved.form.columns if is_path(settings.name) else None, seen)
+    changed = origin is not None and loaded.fingerprint != origin.fingerprint
     if named and changed:
         print(
             f"memgen: warning: {settings.name} has changed since this run was trained on it: its rows, and which of "

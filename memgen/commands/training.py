@@ -8,7 +8,8 @@ from typing import Any
 
 from memgen.commands.choosing import choose
 from memgen.commands.common import count, say
-from memgen.commands.reading import SPLITS, Loaded
+from memgen.commands.reading import Loaded
+from memgen.data.dataset import SPLITS
 from memgen.recipe import Recipe, build, likelihood_name
 from memgen.run import Run
 from memgen.session import Session, choose_device

@@ -14,6 +14,8 @@ from memgen.data.columns import Columns
 from memgen.errors import MemgenError, unknown
 from memgen.seeds import BINARISATION_SEED, binarise
 
+SPLITS = ("train", "valid", "test")
+
 
 @dataclass(frozen=True)
 class Dataset:
@@ -48,8 +50,8 @@ class Dataset:
         """The rows of "train", "valid", "test" or "train+valid"."""
         if split == "train+valid":
             return self.rows("train") if self.valid is None else torch.cat([self.rows("train"), self.rows("valid")])
-        if split not in ("train", "valid", "test"):
-            raise unknown("split", split, ("train", "valid", "test", "train+valid"))
+        if split not in SPLITS:
+            raise unknown("split", split, (*SPLITS, "train+valid"))
         rows = {"train": self.train, "valid": self.valid, "test": self.test}[split]
         if rows is None:
             raise MemgenError(f"the data set {self.name} has no {split} rows")

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from memgen.data.arrays import check_numbers, load_arrays, name_of_data
 from memgen.data.columns import Columns
-from memgen.data.dataset import Dataset, labels
+from memgen.data.dataset import SPLITS, Dataset, labels
 from memgen.data.kinds import check_kinds, given_kinds
 from memgen.data.own_images import RawImages, find_images, images_of_array, read_folder
 from memgen.data.own_tables import RawTable, Wanted, arrange, read_csv, read_parquet, table_of_array, take_labels
@@ -62,9 +62,11 @@ def read_own(
     header: str = "auto",
     columns: Columns | None = None,
     seed: int = SPLIT_SEED,
+    whole: bool = False,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> Dataset:
-    """A .csv, .tsv, .parquet, .npy or .npz file or a folder of images, split 80 : 10 : 10 by the seed.
+    """A .csv, .tsv, .parquet, .npy or .npz file or a folder of images, split 80 : 10 : 10 by the seed; with `whole`
+    every split is all the rows, in their order: for data that no training has seen.
 
     `size`: height and width that images are made to have. `kinds`: of columns, by name, where they are not to be seen
     from the values. `columns`: read the table by this schema, that of a trained model. `likelihood` is put into the
@@ -78,7 +80,7 @@ def read_own(
         raise MemgenError(f"there is no file or folder {path}")
     try:
         data = _read(path, size, header, Wanted(kinds or {}, columns), report)
-        rows = split_rows(len(data), seed)
+        rows = dict.fromkeys(SPLITS, np.arange(len(data))) if whole else split_rows(len(data), seed)
         name = path.resolve().name
         if isinstance(data, RawImages):
             return _images(name, data, rows, likelihood, kinds, columns)
