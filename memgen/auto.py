@@ -51,7 +51,7 @@ def _table(rows: int, encoded: int) -> dict[str, Any]:
         "keep": "best",
         "evaluate_every": max(1, epochs // 20),
     }
-    return {"model": model, "objective": {"samples": 20}, "training": training}
+    return {"model": model, "objective": {"samples": 10}, "training": training}
 
 
 def default_slots(layers: int) -> list[int]:
