@@ -15,8 +15,7 @@ from memgen.likelihoods.base import Head, set_linear
 from memgen.likelihoods.standard import moments
 
 LARGEST = 1e4
-"""Of the number of failures r: from there on the distribution is Poisson in all but name, and float32 would lose the
-difference of two log-gammas."""
+"""Of the number of failures r: from there on the distribution is Poisson in all but name."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,8 @@ class NegativeBinomialColumns:
     def log_prob(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
         """log G(x+r) - log G(r) - log x! + r log(r/(r+m)) + x log(m/(r+m))"""
         r, m = self.r, self.mean
-        ways = torch.lgamma(x + r) - torch.lgamma(r) - torch.lgamma(x + 1)
+        # In float64: of large r these are two large numbers that nearly cancel.
+        ways = (torch.lgamma(x.double() + r.double()) - torch.lgamma(r.double()) - torch.lgamma(x + 1).double()).to(m)
         return ways - r * torch.log1p(m / r) + x * (torch.log(m) - torch.log(r + m))
 
     @property
@@ -73,10 +73,9 @@ class Count(Head):
             raise MemgenError("a count column needs whole numbers from 0 on")
 
     def start(self, weight: Float[Tensor, "columns features"], mean: Float[Tensor, " columns"], sigma: float) -> None:
-        """log m follows log(1 + x); r is that of a deviation sigma of it."""
+        """log m varies as log(1 + x) does, around the column's mean; r is that of a deviation sigma of it."""
         scale = self.scale.to(weight)
-        log_mean = self.shift.to(mean) + scale * mean - torch.log(self.unit.to(mean))
-        set_linear(self.log_mean, scale.unsqueeze(1) * weight, log_mean)
+        set_linear(self.log_mean, scale.unsqueeze(1) * weight, scale * mean)
         log_r = -2 * torch.log((sigma * scale).clamp(0.05, 3.0))
         set_linear(self.log_r, torch.zeros_like(weight), log_r)
 
