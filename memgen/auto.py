@@ -37,7 +37,6 @@ def _table(rows: int, encoded: int) -> dict[str, Any]:
         "latent": max(1, min(encoded - 1, 32)),
         "slots": default_slots(2),
         "norm": "none",
-        "mask": True,
         "skip": True,
         "sigma_floor": 0.01,
     }
@@ -66,7 +65,7 @@ def _image(rows: int) -> dict[str, Any]:
     batch = max(1, min(100, rows // 4))
     steps = 4 * STEPS * max(1.0, math.sqrt(rows / FEW))
     return {
-        "model": {"hidden": [200, 200], "latent": 50, "slots": [50, 20], "mask": True},
+        "model": {"hidden": [200, 200], "latent": 50, "slots": [50, 20]},
         "training": {
             "epochs": max(EPOCHS, math.ceil(steps / math.ceil(rows / batch))),
             "batch_size": batch,

@@ -252,7 +252,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         hidden = table["model"]["hidden"]
         if "slots" not in given and isinstance(hidden, list) and not any(isinstance(level, list) for level in hidden):
             table["model"]["slots"] = default_slots(len(hidden))
-        table["model"]["likelihood"] = "mixed"
+        table["model"] |= {"likelihood": "mixed", "mask": True}
         table["data"]["name"] = "./table"
         table["training"] |= {"seed": seed, "keep": "last", "evaluate_every": 0}  # train_table sees to it
         return Recipe.from_dict(table, type(self).__name__)
