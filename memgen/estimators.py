@@ -18,10 +18,10 @@ import copy
 import inspect
 import json
 from collections.abc import Callable, Sequence
-from contextlib import closing, nullcontext, suppress
-from dataclasses import fields, replace
+from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -44,19 +44,15 @@ from memgen.data.columns import Columns
 from memgen.data.dataset import Dataset
 from memgen.data.values import tidy
 from memgen.errors import MemgenError
-from memgen.layers import batch_norms
-from memgen.model import DGM, Batch
-from memgen.objective import importance
-from memgen.progress import Progress
+from memgen.model import DGM
 from memgen.recipe import Model, Objective, Recipe, Training, build
-from memgen.seeds import Purpose, generator, row_keys
-from memgen.start import start_linear
+from memgen.seeds import row_keys
 from memgen.storage import load_tensors, save_tensors
-from memgen.tasks.density import log_likelihood, standard_error
+from memgen.table import ROWS, log_p, train_table
+from memgen.tasks.density import log_likelihood
 from memgen.tasks.features import features
 from memgen.tasks.imputation import impute
 from memgen.tasks.sampling import sample
-from memgen.train import State, adapt, begin, collect_statistics, fit
 
 AUTO = "auto"
 FIXED = {
@@ -84,15 +80,8 @@ COMMON: dict[str, Any] = {
     "random_state": None,
 }
 """Keywords of both estimators that are no settings of a recipe, with their defaults."""
-CHECKS = 40
-"""How often validation rows are scored during a training, at most."""
-VALIDATION_SAMPLES = 100
 FEWEST = 10
 """Rows with which some can be held out; with fewer the result is a linear model."""
-WIDEST = 300
-"""Encoded columns of which a linear model is made, whose price is their cube."""
-ROWS = 64
-"""Scored at a time."""
 
 Self = TypeVar("Self", bound="TableEstimator")
 
@@ -101,7 +90,7 @@ def keywords(**own: Any) -> Callable[..., None]:
     """An `__init__` with these keywords, the common ones and those of a recipe: scikit-learn reads them from its
     signature, and it must do nothing but keep them.
     """
-    defaults = {**own, **COMMON, **dict.fromkeys(SETTINGS, AUTO)}
+    defaults = {**COMMON, **own, **dict.fromkeys(SETTINGS, AUTO)}
 
     def __init__(self: Any, **given: Any) -> None:  # noqa: N807
         for name in given:
@@ -147,7 +136,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         recipe = self._recipe(columns, len(train), seed)
         if again and recipe.model != self.recipe_.model:
             raise MemgenError("warm_start goes on with the model that is there; its settings cannot change")
-        model = copy.deepcopy(self.model_).float() if again else build(recipe, len(columns), _kinds(columns))
+        model = copy.deepcopy(self.model_).float() if again else build(recipe, len(columns), columns.modelled)
         found = train_table(model, Dataset("table", train, valid), recipe, again, self._patience, bool(self.verbose))
         self.columns_, self.seed_, self.recipe_ = columns, seed, recipe
         self.n_iter_, self.validation_scores_, self.linear_ = found.epochs, found.scores, found.linear
@@ -187,7 +176,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = len(self.columns_)
         if json.loads(about["named"]):
             self.feature_names_in_ = np.array(self.columns_.names, dtype=object)
-        self.model_ = build(self.recipe_, len(self.columns_), _kinds(self.columns_)).double().eval()
+        self.model_ = build(self.recipe_, len(self.columns_), self.columns_.modelled).double().eval()
         self.model_.load_state_dict(tensors)
         return self
 
@@ -244,8 +233,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _recipe(self, columns: Columns, rows: int, seed: int) -> Recipe:
         """What suits so many rows, with the given settings in place of it."""
-        encoded = sum(levels if kind == "categorical" else 1 for kind, levels in _kinds(columns))
-        table = auto_recipe(rows, len(columns), encoded).to_dict()
+        table = auto_recipe(rows, len(columns), columns.encoded).to_dict()
         given = {name: getattr(self, name) for name in SETTINGS if not _is_auto(getattr(self, name))}
         for name, value in given.items():
             table[SETTINGS[name]][name] = _plain(value)
@@ -259,121 +247,6 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _patience(self, epochs: int) -> int:
         return max(20, epochs // 3) if _is_auto(self.n_iter_no_change) else int(self.n_iter_no_change)
-
-
-class Trained(NamedTuple):
-    """What a training brought."""
-
-    model: DGM
-    epochs: int
-    scores: dict[int, float]
-    """Epoch -> mean bound of validation rows."""
-    linear: bool
-    """Whether the linear model is the result."""
-
-
-def train_table(
-    model: DGM, data: Dataset, recipe: Recipe, again: bool, patience: Callable[[int], int], verbose: bool
-) -> Trained:
-    """Train to the end or until validation rows are scored no better. The best weights are the result, or a linear
-    model, probabilistic PCA, if they are no better than that."""
-    epochs = recipe.training.epochs
-    if not again:
-        adapt(model, data, recipe)
-    linear = None
-    if not again and data.valid is not None and recipe.model.skip and model.likelihood.encoded <= WIDEST:
-        if not len(data.valid):
-            return Trained(linear_of(model, data.train), 0, {}, True)
-        linear = log_p(linear_of(model, data.train), data.valid, VALIDATION_SAMPLES, recipe.training.seed)
-    state = begin(model, recipe)
-    watch = _Watch(data, recipe.training.seed, patience(epochs))
-    watch.look(state)
-    shown = Progress("fit", epochs, "epoch") if verbose else nullcontext()
-    with shown as progress, closing(fit(model, replace(data, valid=None), recipe, state=state)) as stream:
-        for epoch in stream:
-            if progress is not None:
-                progress.to(epoch.epoch, watch.note)
-            due = epoch.epoch % max(1, epochs // CHECKS) == 0 or epoch.epoch == epochs
-            if due and watch.look(state):
-                break
-    if watch.best is not None:
-        model.load_state_dict(watch.best)
-    if linear is None or is_better(watch.best_bounds, linear):
-        return Trained(model, state.epoch, watch.scores, False)
-    assert data.valid is not None
-    rows = torch.cat([data.train, data.valid])  # a closed form, for which nothing need be held out
-    model.likelihood.adapt(rows)
-    return Trained(linear_of(model, rows), state.epoch, watch.scores, True)
-
-
-def linear_of(model: DGM, rows: Float[Tensor, "n D"]) -> DGM:
-    """The same model as probabilistic PCA of the rows, all layers silent."""
-    linear = copy.deepcopy(model)
-    start_linear(linear, rows)
-    return linear.eval()
-
-
-def is_better(bounds: Float64[Tensor, " m"], linear: Float64[Tensor, " m"]) -> bool:
-    """By more than the standard error over the rows: a few of them should not talk us out of a linear model."""
-    gain = bounds - linear
-    return len(gain) > 1 and float(gain.mean()) > standard_error(gain)
-
-
-def log_p(model: DGM, x: Float[Tensor, "N D"], samples: int, seed: int) -> Float64[Tensor, " N"]:
-    """log p of what is observed of each row, where Q knows complete rows alone: of rows with holes by the weights of
-    importance sampling around completed rows."""
-    holes, keys = x.isnan().any(1), row_keys(x)
-    found = torch.zeros(len(x), dtype=torch.float64)
-    whole = (~holes).nonzero()[:, 0]
-    if len(whole):
-        own = [keys[i] for i in whole.tolist()]
-        found[whole] = log_likelihood(model, x[whole], samples, seed=seed, batch_size=ROWS, keys=own).log_p
-    some = holes.nonzero()[:, 0]
-    if len(some):
-        own, rows = [keys[i] for i in some.tolist()], x[some]
-        steps = max(2, samples)
-        result = impute(model, rows, ~rows.isnan(), "importance", steps=steps, seed=seed, keys=own)
-        found[some] = result.log_observed
-    return found
-
-
-class _Watch:
-    """The bound of validation rows, always with the same noise, and the weights that scored best."""
-
-    def __init__(self, data: Dataset, seed: int, patience: int) -> None:
-        self.data, self.seed, self.patience = data, seed, patience
-        self.scores: dict[int, float] = {}
-        """Epoch -> mean bound."""
-        self.best: dict[str, Tensor] | None = None
-        self.best_bounds = torch.zeros(0, dtype=torch.float64)
-
-    @torch.no_grad()
-    def bounds(self, model: DGM) -> Float64[Tensor, " m"]:
-        """Of every validation row."""
-        valid = self.data.valid
-        assert valid is not None
-        if batch_norms(model):
-            collect_statistics(model, self.data.train, seed=self.seed)
-        noise = model.noise(VALIDATION_SAMPLES, len(valid), generator(self.seed, Purpose.EVALUATION))
-        model.eval()
-        found = importance(model(Batch.of(valid), noise).log_w).double()
-        model.train()
-        return torch.where(found.isfinite(), found, -torch.inf)
-
-    def look(self, state: State) -> bool:
-        """Score the present weights; whether it is time to stop."""
-        if self.data.valid is None or not len(self.data.valid):
-            return False
-        bounds = self.bounds(state.result)
-        score = float(bounds.mean())
-        if self.best is None or score > max(self.scores.values()):
-            self.best, self.best_bounds = copy.deepcopy(state.result.state_dict()), bounds
-        self.scores[state.epoch] = score
-        return state.epoch - max(self.scores, key=lambda epoch: self.scores[epoch]) >= self.patience
-
-    @property
-    def note(self) -> str:
-        return f"(held out: {max(self.scores.values()):.2f})" if self.scores else ""
 
 
 class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, TableEstimator):  # type: ignore[misc]
@@ -393,7 +266,7 @@ class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin
     warm_start, verbose, random_state
         As everywhere in scikit-learn.
     hidden, latent, slots, ..., rate, ema
-        The settings of a recipe (`memgen recipes` explains them), "auto": by the numbers of rows and columns.
+        The settings of a recipe (memgen/recipe.py explains them), "auto": by the numbers of rows and columns.
 
     Attributes
     ----------
@@ -531,10 +404,6 @@ def _where(gone: NDArray[np.bool_], new: NDArray[Any], old: NDArray[Any]) -> NDA
             return np.where(gone, new.astype(np.float64), old)
         return np.where(gone, new, old.astype(object))
     return np.where(gone, new.astype(np.float64), old.astype(np.float64)) if gone.any() else old
-
-
-def _kinds(columns: Columns) -> list[tuple[str, int]]:
-    return [(column.kind, len(column.levels)) for column in columns]
 
 
 def _is_auto(value: Any) -> bool:

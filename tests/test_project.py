@@ -33,6 +33,7 @@ LAYERS = [
     {"tasks"},
     {"figures"},
     {"train"},
+    {"table"},
     {"estimators"},
     {"run"},
     {"scoring"},

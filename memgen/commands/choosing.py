@@ -118,8 +118,8 @@ def has_holes(loaded: Loaded) -> bool:
 def made_for(loaded: Loaded) -> Recipe:
     """The recipe `auto`."""
     rows, columns = loaded.data.train.shape
-    mixed = loaded.data.likelihood == "mixed"
-    encoded = sum(levels if kind == "categorical" else 1 for kind, levels in loaded.form.kinds) if mixed else columns
+    schema = loaded.form.columns if loaded.data.likelihood == "mixed" else None
+    encoded = columns if schema is None else schema.encoded
     return auto_recipe(rows, columns, encoded, image=bool(loaded.form.shape))
 
 

@@ -78,6 +78,16 @@ class Columns:
     def kinds(self) -> tuple[str, ...]:
         return tuple(column.kind for column in self.columns)
 
+    @property
+    def modelled(self) -> tuple[tuple[str, int], ...]:
+        """Kind and number of levels of every column, as the likelihood is built from."""
+        return tuple((column.kind, len(column.levels)) for column in self)
+
+    @property
+    def encoded(self) -> int:
+        """How many columns a model reads of them: one each, of a categorical one as many as it has levels."""
+        return sum(levels if kind == "categorical" else 1 for kind, levels in self.modelled)
+
     @staticmethod
     def infer(
         values: Sequence[NDArray[Any]],

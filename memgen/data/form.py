@@ -38,7 +38,7 @@ class Form:
     @property
     def kinds(self) -> tuple[tuple[str, int], ...]:
         """Kind and number of levels of every column of a table, as its likelihood is built from."""
-        return tuple((column.kind, len(column.levels)) for column in self.columns or ())
+        return () if self.columns is None else self.columns.modelled
 
     def to_dict(self) -> dict[str, Any]:
         columns = None if self.columns is None else json.loads(self.columns.to_json())
