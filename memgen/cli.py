@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from memgen import __version__
-from memgen.errors import MemgenError, unknown
+from memgen.errors import FailedError, MemgenError, unknown
 
 BAD_INPUT = 2
 FAILED = 1
@@ -82,6 +82,8 @@ def parser() -> Parser:
     _add_data(commands)
     _add_demo(commands)
     _add_bench(commands)
+    _add_reproduce(commands)
+    _add_zoo(commands)
     return top
 
 
@@ -115,7 +117,7 @@ def _command(commands: Any, name: str, run: str, about: str, examples: Sequence[
 
 
 def _add_model(command: Parser) -> None:
-    command.add_argument("path", metavar="RUN", type=Path, help="a run folder or a model file")
+    command.add_argument("path", metavar="RUN", type=Path, help="a run folder, a model file or zoo:NAME")
 
 
 def _add_device(command: Parser) -> None:
@@ -169,6 +171,12 @@ def _add_train(commands: Any) -> None:
     command.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the recipe"
     )
+    command.add_argument(
+        "--start",
+        type=Path,
+        metavar="RUN",
+        help="begin with the weights of this run, model file or zoo:NAME, as recipes with training.start_from ask for",
+    )
     command.add_argument("--resume", action="store_true", help="go on with the run in RUN")
     command.add_argument(
         "--checkpoint-every",
@@ -196,7 +204,7 @@ def _add_evaluate(commands: Any) -> None:
             "memgen evaluate runs/digits --split valid --json",
         ],
     )
-    command.add_argument("path", metavar="RUN", type=Path, help="a run folder")
+    _add_model(command)
     command.add_argument("--data", metavar="PATH|NAME", help=DATA_HELP)
     command.add_argument("--samples", type=whole(1), default=5000, help="importance samples per example (default 5000)")
     command.add_argument("--split", default="test", help="train, valid or test (default)")
@@ -483,6 +491,77 @@ def _add_bench(commands: Any) -> None:
     command.add_argument("-o", dest="output", type=Path, metavar="FILE.json", help="write all numbers there")
 
 
+def duration(text: str) -> float:
+    """A type for arguments: seconds, from 90, 90s, 150m or 2.5h."""
+    units = {"s": 1, "m": 60, "h": 3600}
+    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
+    try:
+        seconds = float(number) * unit
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time; write it as 150m, 2.5h or 90s") from None
+    if not 0 < seconds < 1e8:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time to work in; write it as 150m, 2.5h or 90s")
+    return seconds
+
+
+def _add_reproduce(commands: Any) -> None:
+    command = _command(
+        commands,
+        "reproduce",
+        "reproduction.reproduce",
+        "Train, score and analyse the paper's rows again, one after the other.\n\n"
+        "Numbers and figures go to results/, as one JSON file a row and the page REPRODUCTION.md; what is done is not\n"
+        "done again, and Ctrl-C or the end of the budget lose nothing: the same command goes on.",
+        [
+            "memgen reproduce --status",
+            "memgen reproduce mnist-mem-vae --budget 150m",
+            "memgen reproduce table2 frey",
+            "memgen reproduce mnist-vae --schedule paper        3,000 epochs, as in the paper",
+            "memgen reproduce frey --splits                     five splits of the faces instead of one",
+            "memgen reproduce --verify mnist-mem-vae --limit 100",
+            "OMP_NUM_THREADS=1 memgen reproduce ...             two of these side by side use two cores best",
+        ],
+    )
+    command.add_argument(
+        "rows", nargs="*", metavar="ROW", help="rows (recipe names), table1, table2, frey, analysis, slots or all"
+    )
+    command.add_argument("--budget", type=duration, metavar="TIME", help="stop after this time, as in 150m or 2h")
+    command.add_argument("--seed", type=whole(0), default=0, help="of the training (default 0)")
+    command.add_argument(
+        "--schedule", choices=("fast", "paper"), help="of the training (default: fast, where a row has it)"
+    )
+    command.add_argument("--splits", action="store_true", help="Frey faces: all five splits")
+    command.add_argument("--status", action="store_true", help="show how far every row is")
+    command.add_argument("--verify", action="store_true", help="score shipped weights again, and compare")
+    command.add_argument("--limit", type=whole(1), metavar="N", help="with --verify: the first 100 or 1000 examples")
+    command.add_argument("--ship", action="store_true", help="put the weights of rows into the zoo")
+    command.add_argument(
+        "--results",
+        type=Path,
+        default=Path("results"),
+        metavar="FOLDER",
+        help="for numbers and figures (default results)",
+    )
+    command.add_argument(
+        "--runs", type=Path, default=Path("runs/reproduce"), metavar="FOLDER", help="for runs (default runs/reproduce)"
+    )
+    _add_device(command)
+
+
+def _add_zoo(commands: Any) -> None:
+    _command(
+        commands,
+        "zoo",
+        "reproduction.zoo",
+        "List the trained models that come with memgen, with their numbers.",
+        [
+            "memgen zoo",
+            "memgen sample zoo:mnist-mem-vae -o samples.png",
+            "memgen evaluate zoo:mnist-mem-vae --limit 100",
+        ],
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code."""
     options = parse(arguments)
@@ -496,10 +575,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(json.dumps(result, allow_nan=False))
         sys.stdout.flush()
     except MemgenError as error:
-        from memgen.train import NonFiniteError
-
         print(f"{options.own.prog}: {error}", file=sys.stderr)
-        return FAILED if isinstance(error, NonFiniteError) else BAD_INPUT
+        return FAILED if isinstance(error, FailedError) else BAD_INPUT
     except KeyboardInterrupt as interrupt:
         print(f"{options.own.prog}: {str(interrupt) or 'interrupted'}", file=sys.stderr)
         return INTERRUPTED

@@ -1,4 +1,4 @@
-"""The one exception that memgen raises for bad input, and the message for a name that is not in a table."""
+"""The exceptions that memgen raises for bad input and for work that failed, and the message for an unknown name."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from difflib import get_close_matches
 
 class MemgenError(ValueError):
     """Bad input: a line that says what is wrong, where, and what to do; the command line prints it and exits with 2."""
+
+
+class FailedError(MemgenError):
+    """The input was good, and the work failed; the command line exits with 1."""
 
 
 def unknown(kind: str, name: object, choices: Iterable[str]) -> MemgenError:

@@ -82,8 +82,9 @@ class Model:
     skip: bool = setting(False, "a linear path around the layers of P and Q")
     start: str = setting(
         "random",
-        "random: the paper's values; linear: probabilistic PCA of the rows, with skip",
-        choices=("random", "linear"),
+        "random: the paper's values; mean: these, and the output's bias at the mean of the rows; linear: probabilistic "
+        "PCA of the rows, with skip",
+        choices=("random", "mean", "linear"),
     )
 
 
@@ -103,6 +104,7 @@ class Training:
     """[training]"""
 
     epochs: int = setting(100, "passes over the training rows", at_least=1)
+    start_from: str = setting("", "the recipe from whose trained weights this one goes on: memgen train --start RUN")
     batch_size: int = setting(100, "rows per step", at_least=1)
     drop_incomplete: bool = setting(False, "leave out the rows that do not fill a last batch")
     seed: int = setting(0, "of starting values, order, noise and binarisation", at_least=0)

@@ -6,6 +6,7 @@ checkpoint.safetensors   everything that a resumed training needs
 metrics.jsonl            one line per epoch
 likelihood/              per-example results of evaluations
 data.json                of the user's own data: where they lay, their fingerprint, their form
+start.json               of a run that began with the weights of another: which they were
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from PIL import Image
 from torch import Tensor
 
 import memgen
+from memgen import zoo
 from memgen.data.form import Form, Origin
 from memgen.errors import MemgenError
 from memgen.model import DGM
@@ -32,7 +34,7 @@ from memgen.tasks.density import Likelihood
 from memgen.train import Epoch, State
 
 RECIPE, WEIGHTS, CHECKPOINT, METRICS = "recipe.toml", "weights.safetensors", "checkpoint.safetensors", "metrics.jsonl"
-DATA = "data.json"
+DATA, START = "data.json", "start.json"
 
 FORMAT = "2"
 """Of checkpoints."""
@@ -85,12 +87,13 @@ def save(model: DGM, path: str | Path, recipe: Recipe, *, epoch: int | None = No
 
 
 def load(path: str | Path, device: str = "cpu") -> DGM:
-    """The model of a run folder or of a model file, ready to evaluate."""
+    """The model of a run folder, of a model file or of the zoo (`zoo:NAME`), ready to evaluate."""
     return read_model(Path(path), device).model
 
 
 def read_model(path: Path, device: str = "cpu") -> Saved:
     """The model with what its file says of it."""
+    path = zoo.resolve(path)
     file = path / WEIGHTS if path.is_dir() else path
     if path.is_dir() and not file.exists():
         Run.open(path)
@@ -123,6 +126,19 @@ def _check_fit(model: DGM, tensors: dict[str, Tensor], what: object) -> None:
         if value.shape != tensors[name].shape:
             found, wanted = tuple(tensors[name].shape), tuple(value.shape)
             raise MemgenError(f"{what} does not fit its recipe: {name} has shape {found}, not {wanted}")
+
+
+def _shapes(difference: str) -> bool:
+    """Whether settings that differ make another function of the same tensors."""
+    return difference.startswith("model.") and not difference.startswith("model.start ")
+
+
+def warm_start(model: DGM, start: Saved, recipe: Recipe) -> None:
+    """Give the model of a recipe the weights of another that has its form, trained with another objective, say."""
+    _check_fit(model, start.model.state_dict(), "the model to start from")
+    if changed := [text for text in start.recipe.differences(recipe) if _shapes(text)]:
+        raise MemgenError(f"the model to start from is another ({'; '.join(changed)})")
+    model.load_state_dict(start.model.state_dict())
 
 
 class Checkpoint(NamedTuple):
@@ -164,6 +180,17 @@ class Run:
         if origin is not None and origin != self.origin:
             write_atomically(self.folder / DATA, origin.to_json().encode())
         return replace(self, origin=origin)
+
+    def remember_start(self, start: Saved) -> None:
+        about = {"recipe": self.recipe.training.start_from, "weights_sha256": start.sha256, "epochs": start.epoch}
+        write_atomically(self.folder / START, (json.dumps(about) + "\n").encode())
+
+    @property
+    def start(self) -> dict[str, Any] | None:
+        """Which weights it began with, if they were those of another run."""
+        path = self.folder / START
+        found: dict[str, Any] | None = json.loads(path.read_text("utf-8")) if path.exists() else None
+        return found
 
     @staticmethod
     def refuse_taken(folder: Path) -> None:

@@ -27,7 +27,7 @@ KEEP_EVERY = 60.0
 
 
 def score(
-    run: Run,
+    run: Run | None,
     saved: Saved,
     x: torch.Tensor,
     split: str,
@@ -36,11 +36,11 @@ def score(
     fresh: bool = False,
     other: str = "",
 ) -> tuple[Likelihood, float]:
-    """log p(x) of every row, going on from what an earlier evaluation has kept; and the seconds that it took. `other`
-    names data that are not the run's own.
+    """log p(x) of every row, going on from what an earlier evaluation of the run has kept; and the seconds that it
+    took. `other` names data that are not the run's own. Without a run nothing is kept.
     """
-    scores = run.scores(split, samples, seed, saved.sha256, other)
-    kept, seconds = (None, 0.0) if fresh else scores.read()
+    scores = None if run is None else run.scores(split, samples, seed, saved.sha256, other)
+    kept, seconds = (None, 0.0) if fresh or scores is None else scores.read()
     parts = [] if kept is None else [kept]
     before = done = sum(len(part.log_p) for part in parts)
     if before:
@@ -133,8 +133,10 @@ def imputation_error(
     return squared_error(guess, x, known), row_errors(guess, x, known)
 
 
-def keep(scores: Scores, parts: list[Likelihood], seconds: float) -> str:
+def keep(scores: Scores | None, parts: list[Likelihood], seconds: float) -> str:
     """Write results so far into the run, where that is possible; says how it went."""
+    if scores is None:
+        return "but not kept: a model file has no place for them"
     try:
         if parts:
             scores.write(join(parts), seconds)

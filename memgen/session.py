@@ -14,26 +14,43 @@ from typing import Any
 import torch
 
 from memgen.data import Dataset
+from memgen.data.form import Form
 from memgen.errors import MemgenError
 from memgen.model import DGM
 from memgen.native.library import library
 from memgen.progress import Progress
-from memgen.run import CHECKPOINT, WEIGHTS, Run
+from memgen.recipe import Recipe, build
+from memgen.run import CHECKPOINT, WEIGHTS, Run, Saved, warm_start
 from memgen.train import (
     Epoch,
     NonFiniteError,
     State,
+    adapt,
     as_read_by,
     begin,
     check_finite,
     collect_statistics,
     fit,
     steps_per_epoch,
+    training_rows,
 )
 
 
 class Stopped(KeyboardInterrupt):
     """Ctrl-C or SIGTERM, taken at the end of a step."""
+
+
+def prepared(recipe: Recipe, data: Dataset, form: Form, start: Saved | None = None) -> DGM:
+    """The model before its first step, in which a checkpoint replaces everything. The recipe is checked against the
+    data, before a folder is made: what fails here leaves nothing behind.
+    """
+    model = build(recipe, data.train.shape[1], form.kinds)
+    training_rows(model, as_read_by(model, data), recipe)
+    steps_per_epoch(data, recipe)
+    adapt(model, data, recipe)
+    if start is not None:
+        warm_start(model, start, recipe)
+    return model
 
 
 class Session:
@@ -43,13 +60,15 @@ class Session:
     Ctrl-C stops at once, with what the last checkpoint holds.
     """
 
-    def __init__(self, run: Run, model: DGM, data: Dataset, device: str, checkpoint_every: int) -> None:
+    def __init__(
+        self, run: Run, model: DGM, data: Dataset, device: str, checkpoint_every: int, warm: bool = False
+    ) -> None:
         self.run, self.checkpoint_every = run, checkpoint_every
         checkpoint = run.checkpoint()
         self.execution = choose_execution(device, None if checkpoint is None else checkpoint.execution)
         model = model.to(self.execution["device"])
         self.data = as_read_by(model, data)
-        self.state = begin(model, run.recipe)
+        self.state = begin(model, run.recipe, warm)
         run.restore(self.state, checkpoint)
         self.stop = False
         self.note = ""

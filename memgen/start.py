@@ -1,4 +1,7 @@
-"""Starting values from the data: a model with a linear path begins as probabilistic PCA.
+"""Starting values from the data.
+
+model.start=mean: all weights are random, but the output begins at the mean of the rows, which otherwise costs the first
+epochs. model.start=linear: a model with a linear path begins as probabilistic PCA.
 
     y = m + W z + sigma * noise,    z ~ N(0, I),    y = encode(x)
 
@@ -33,6 +36,11 @@ TOLERANCE = 1e-4
 """EM stops when no covariance changes by more than this, in units of the variance."""
 CHUNK = 1 << 22
 """Numbers held at once by a step of EM."""
+
+
+def start_mean(model: DGM, x: Float[Tensor, "N D"]) -> None:
+    """Let p(x|z) begin around the mean of the rows x, in which NaN is missing."""
+    model.likelihood.centre(x.nanmean(0).nan_to_num())
 
 
 @torch.no_grad()

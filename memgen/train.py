@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from memgen.data.dataset import Dataset
-from memgen.errors import MemgenError
+from memgen.errors import FailedError, MemgenError
 from memgen.layers import forget_statistics, write_statistics
 from memgen.likelihoods import check_values
 from memgen.memory import sparse_parameters
@@ -25,7 +25,7 @@ from memgen.objective import BOUNDS, CHOOSING, ESTIMATORS, local_reconstruction,
 from memgen.optimizer import Adam, Settings, slots_used
 from memgen.recipe import Recipe, Training
 from memgen.seeds import Purpose, generator
-from memgen.start import start_linear
+from memgen.start import start_linear, start_mean
 from memgen.tasks.density import Likelihood, log_likelihood
 
 CHUNK = 1000
@@ -34,7 +34,7 @@ LOOK_EVERY = 50
 """Steps between looks for a non-finite loss or gradient, each of which waits for the device."""
 
 
-class NonFiniteError(MemgenError):
+class NonFiniteError(FailedError):
     """The loss or a gradient was NaN or infinite; training stops."""
 
 
@@ -82,6 +82,8 @@ class State:
     best_epoch: int = 0
     best_bound: float = -math.inf
     """... after which epoch, and how."""
+    warm: bool = False
+    """Whether it began with the weights of another run: a checkpoint then holds row-sparse parameters in full."""
 
     @property
     def result(self) -> DGM:
@@ -104,7 +106,7 @@ class State:
 
     def tensors(self) -> dict[str, Tensor]:
         """For a checkpoint. Of row-sparse parameters only the rows that were ever touched; the others have the starting
-        values that the recipe's seed gives them."""
+        values that the recipe's seed gives them, unless they came from another run."""
         kept = {
             **self.model.state_dict(prefix="model."),
             **({} if self.averaged is None else self.averaged.state_dict(prefix="averaged.")),
@@ -118,7 +120,7 @@ class State:
         for slot in self.optimizer.slots:
             kept[f"first.{slot.name}"], kept[f"second.{slot.name}"] = slot.first, slot.second
             if slot.last is not None:
-                rows = slot.rows
+                rows = torch.arange(len(slot.last), device=slot.last.device) if self.warm else slot.rows
                 kept |= {key: kept[key][rows] for key in _keys(slot.name) if key in kept}
                 kept[f"rows.{slot.name}"], kept[f"last.{slot.name}"] = rows, slot.last[rows]
         return kept
@@ -136,6 +138,7 @@ class State:
             )
             if slot.last is not None:
                 rows = tensors[f"rows.{slot.name}"].to(slot.last.device)
+                self.warm = self.warm or len(rows) == len(slot.last)  # if all were touched, it makes no difference
                 slot.last[rows] = tensors[f"last.{slot.name}"].to(slot.last)
                 for key, whole in own.items():
                     if whole is not None:
@@ -163,15 +166,15 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def begin(model: DGM, recipe: Recipe) -> State:
-    """The state before the first step."""
+def begin(model: DGM, recipe: Recipe, warm: bool = False) -> State:
+    """The state before the first step; `warm`: of a model that has weights of another run."""
     settings = recipe.training
     device = next(model.parameters()).device
     averaged = copy.deepcopy(model) if settings.ema else None
     optimizer = Adam(model, averaged, sparse_parameters(model))
     own = generator(settings.seed, Purpose.TRAINING, device)
     nothing = torch.empty(0, device=device)
-    return State(model, optimizer, averaged, own, nothing.long(), nothing.reshape(0, 3))
+    return State(model, optimizer, averaged, own, nothing.long(), nothing.reshape(0, 3), warm=warm)
 
 
 def fit(
@@ -260,12 +263,14 @@ def batch_of(x: Float[Tensor, "B D"], missing: Bool[Tensor, "N D"] | None, chose
 
 
 def adapt(model: DGM, data: Dataset, recipe: Recipe) -> None:
-    """Before the first step: the likelihood takes the units of the columns from the training rows, and the linear path
-    its values, if the recipe says so."""
+    """Before the first step: the likelihood takes the units of the columns from the training rows, and starting values
+    come from them, if the recipe says so."""
     rows = data.rows(recipe.data.train_on).to(next(model.parameters()))
     model.likelihood.adapt(rows)
     if recipe.model.start == "linear":
         start_linear(model, rows)
+    elif recipe.model.start == "mean":
+        start_mean(model, rows)
 
 
 def warn_of_bias(recipe: Recipe) -> None:

@@ -18,7 +18,9 @@ from PIL import Image
 import memgen
 from memgen import scoring
 from memgen.cli import main, parser
+from memgen.data import DATASETS
 from memgen.native.library import library
+from memgen.recipe import Recipe
 from memgen.run import Run
 from memgen.session import choose_execution
 from memgen.storage import load_tensors, save_tensors
@@ -200,7 +202,8 @@ def test_show_a_recipe_and_a_run(run: Path, capsys: pytest.CaptureFixture[str]) 
 def test_recipes_and_data_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert {entry["name"] for entry in told(capsys, ["recipes"])["recipes"]} == set(memgen.recipe_names())
     listed = told(capsys, ["data", "list"])["datasets"]
-    assert [entry["name"] for entry in listed] == ["digits", "mnist", "mnist-255", "ocr_letters", "frey_faces"]
+    assert [entry["name"] for entry in listed] == list(DATASETS)
+    assert list(DATASETS)[:5] == ["digits", "mnist", "mnist-255", "ocr_letters", "frey_faces"]
     assert told(capsys, ["data", "check", "digits"])["good"] is True
 
 
@@ -428,8 +431,35 @@ def test_a_grid_of_a_model_that_has_no_images_is_refused(tmp_path: Path, capsys:
     assert np.load(tmp_path / "s.npy").shape == (5, 6)
 
 
-def test_evaluate_wants_a_run_folder(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    refused(capsys, ["evaluate", str(run / "weights.safetensors")], "is a file, not a run folder")
+def test_a_model_file_is_scored_like_its_run(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copy(run / "weights.safetensors", tmp_path / "m.safetensors")
+    more = ["--samples", "5", "--limit", "7", "--fresh"]
+    alone = told(capsys, ["evaluate", str(tmp_path / "m.safetensors"), *more])
+    assert alone["log_likelihood"] == told(capsys, ["evaluate", str(run), *more])["log_likelihood"]
+    assert [path.name for path in tmp_path.iterdir()] == ["m.safetensors"]
+    refused(capsys, ["evaluate", str(tmp_path / "nothing")], "there is no run at")
+
+
+def test_a_run_begins_with_the_weights_of_another(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a rate of almost nothing, the weights that it ends with are those that it began with."""
+    still = ["--set", "training.rate=1e-30", "--set", "training.ema=0", "--set", "objective.samples=3"]
+    out = tmp_path / "on"
+    start = ["train", "digits-mem-vae", "--out", str(out), *QUICK, *still]
+    assert main([*start, "--start", str(run)]) == 0
+    own, other = memgen.load(run), memgen.load(out)
+    assert all(torch.equal(a, b) for a, b in zip(own.parameters(), other.parameters(), strict=True))
+    about = json.loads((out / "start.json").read_text())
+    assert about["weights_sha256"] == load_tensors(run / "weights.safetensors")[1]["sha256"]
+    assert Recipe.read(str(out / "recipe.toml")).training.start_from == str(run)
+    assert main(["train", "--resume", "--out", str(out)]) == 0
+    refused(capsys, ["train", "--resume", "--out", str(out), "--start", str(run)], "has begun", "--start")
+    wider = ["train", "digits-vae", "--out", str(tmp_path / "b"), "--start", str(run)]
+    refused(capsys, wider, "the model to start from", "does not fit")
+    wanting = ["train", "digits-vae", "--set", "training.start_from=digits-mem-vae", "--out", str(tmp_path / "b")]
+    refused(capsys, wanting, "goes on from weights of digits-mem-vae", "--start RUN")
+    assert not (tmp_path / "b").exists()
 
 
 def test_results_that_cannot_be_kept_are_still_printed(

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import memgen
+from memgen import zoo
 from memgen.cli import main
 from memgen.recipe import recipe_names
 
@@ -22,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 
 LAYERS = [
     {"errors", "cache"},
-    {"native"},
+    {"native", "zoo"},
     {"seeds", "layers", "storage", "progress", "optimizer"},
     {"memory", "likelihoods", "data"},
     {"model"},
@@ -39,6 +40,7 @@ LAYERS = [
     {"scoring"},
     {"report"},
     {"session", "demo", "bench"},
+    {"reproduce"},
     {"commands"},
     {"cli"},
     {"__main__"},
@@ -91,7 +93,12 @@ def test_modules_are_imported_lazily_and_all_names_resolve() -> None:
         memgen.nothing  # noqa: B018
 
 
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "results" / "REPRODUCTION.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
@@ -127,7 +134,7 @@ def run_memgen(arguments: list[str]) -> None:
 
     options = parse(arguments)
     foreign = getattr(options, "recipe", None) or getattr(options, "name", None) or ""
-    if options.command in ("demo", "bench") or foreign.startswith(("mnist", "ocr", "frey")):
+    if options.command in ("demo", "bench", "reproduce") or foreign.startswith(("mnist", "ocr", "frey")):
         return
     assert main(arguments) == 0, arguments
 
@@ -175,6 +182,7 @@ def test_a_wheel_works_outside_the_checkout(tmp_path: Path) -> None:
         archive.extractall(site)
     names = {path.relative_to(site / "memgen").as_posix() for path in (site / "memgen").rglob("*") if path.is_file()}
     assert {f"recipes/{name}.toml" for name in recipe_names()} | {"py.typed"} <= names
+    assert {f"zoo/{name}.safetensors" for name in zoo.names()} <= names
     code = """import sys
 sys.path.insert(0, sys.argv[1])
 import memgen

@@ -50,6 +50,11 @@ def weights(model: DGM) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in model.state_dict().items()}
 
 
+def trained(model: DGM) -> dict[str, Tensor]:
+    """Without the statistics, which are forgotten while training."""
+    return {name: value.detach().clone() for name, value in model.named_parameters()}
+
+
 def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
     return a.keys() == b.keys() and all(a[name].equal(b[name]) for name in a)
 
@@ -193,6 +198,41 @@ def test_going_on_from_a_state_inside_an_epoch_is_exact(more: list[str]) -> None
     rest = list(fit(again, coins(), recipe, state=state))
     assert same(weights(model), weights(again))
     assert [epoch._replace(seconds=0) for epoch in rest] == [epoch._replace(seconds=0) for epoch in whole[1:]]
+
+
+def test_a_warm_start_keeps_the_rows_of_a_large_memory_that_no_step_has_touched() -> None:
+    """Rows that the seed did not make must be in the checkpoint, also those that were never read."""
+    recipe, model = small("model.slots=[4096]", "model.attention=product", "model.top=2", "training.ema=0.9")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.25)
+    state = train.begin(model, recipe, warm=True)
+    next(iter(fit(model, coins(), recipe, state=state)))
+    fresh = train.begin(build(recipe, 6), recipe)
+    fresh.restore(state.tensors())
+    assert state.averaged is not None
+    assert fresh.averaged is not None
+    assert same(trained(state.model), trained(fresh.model))
+    assert same(trained(state.averaged), trained(fresh.averaged))
+    again = train.begin(build(recipe, 6), recipe)
+    again.restore(fresh.tensors())  # and a second time
+    assert same(trained(state.model), trained(again.model))
+
+
+def test_a_model_can_begin_at_the_mean_of_the_rows() -> None:
+    """With features of zero p(x = 1) is the mean; a column that is always 0 begins at a small probability."""
+    recipe, model = small("model.start=mean")
+    data = Dataset("coins", torch.tensor([[0.0, 1, 0, 1, 0, 1], [0, 1, 1, 0, 0, 0], [0, 1, 0, 0, 0, 0]]))
+    train.adapt(model, data, recipe)
+    mean = torch.sigmoid(model.likelihood.logits.bias.detach())
+    assert mean[2:].tolist() == pytest.approx([1 / 3, 1 / 3, 1e-4, 1 / 3])
+    assert mean[:2].tolist() == pytest.approx([1e-4, 1 - 1e-4])
+    gaussian, model = small("model.start=mean", "model.likelihood=gaussian")
+    train.adapt(model, data, gaussian)
+    assert model.likelihood.mean.bias.tolist() == data.train.mean(0).tolist()
+    categorical, model = small("model.start=mean", "model.likelihood=categorical")
+    with pytest.raises(MemgenError, match="does not start at a mean"):
+        train.adapt(model, data, categorical)
 
 
 def test_bounds_at_intervals_are_the_evaluators_under_one_protocol() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from memgen.data import DATASETS
 from memgen.data.own import as_path, is_path
 from memgen.errors import MemgenError
 from memgen.recipe import Data, Model, Recipe, recipe_names
-from memgen.run import RECIPE, Run
+from memgen.run import CHECKPOINT, RECIPE, Run, Saved, read_model
 
 AUTO = "auto"
 """The recipe that is made from the data."""
@@ -140,3 +141,20 @@ def same_recipe(run: Run, recipe: Recipe) -> Recipe:
             "leave them out, or choose another --out"
         )
     return run.recipe
+
+
+def choose_start(options: argparse.Namespace, recipe: Recipe, run: Run | None) -> tuple[Recipe, Saved | None]:
+    """The weights that the run begins with, if they are those of another; the recipe says where they come from. A run
+    that has a checkpoint has begun.
+    """
+    if run is not None and (run.folder / CHECKPOINT).exists():
+        if options.start is not None:
+            raise MemgenError(f"{run.folder} has begun, and goes on from where it is; leave out --start")
+        return recipe, None
+    wanted = recipe.training.start_from
+    if options.start is None:
+        if wanted:
+            raise MemgenError(f"this recipe goes on from weights of {wanted}; say where they are: --start RUN")
+        return recipe, None
+    start = read_model(options.start)
+    return (recipe if wanted else recipe.override(f"training.start_from={json.dumps(str(options.start))}")), start

@@ -18,7 +18,7 @@ FEW = 10
 
 
 def evaluate(options: argparse.Namespace) -> dict[str, Any]:
-    run = Run.open(options.path)
+    run = Run.open(options.path) if options.path.is_dir() else None
     saved = read_model(options.path, choose_device(options.device))
     loaded = read_for(saved, options.data, options.split, whole=True)
     data = loaded.data

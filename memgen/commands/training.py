@@ -6,29 +6,30 @@ import argparse
 import shlex
 from typing import Any
 
-from memgen.commands.choosing import choose
+from memgen.commands.choosing import choose, choose_start
 from memgen.commands.common import count, say
 from memgen.commands.reading import Loaded
 from memgen.data.dataset import SPLITS
-from memgen.recipe import Recipe, build, likelihood_name
+from memgen.recipe import Recipe, likelihood_name
 from memgen.run import Run
-from memgen.session import Session, choose_device
-from memgen.train import adapt, as_read_by, steps_per_epoch, training_rows
+from memgen.session import Session, choose_device, prepared
 
 
 def train(options: argparse.Namespace) -> dict[str, Any]:
     choose_device(options.device)
     recipe, loaded, run = choose(options)
-    # Before a new folder is made: what fails here leaves nothing behind.
-    data = loaded.data
-    model = build(recipe, data.train.shape[1], loaded.form.kinds)
-    training_rows(model, as_read_by(model, data), recipe)
-    steps_per_epoch(data, recipe)
+    recipe, start = choose_start(options, recipe, run)
+    model = prepared(recipe, loaded.data, loaded.form, start)
     if loaded.path is not None:
         tell_data(options, recipe, loaded)
-    adapt(model, data, recipe)  # a checkpoint has all of it, and replaces it
     run = Run.create(options.out, recipe, loaded.origin) if run is None else run.remembering(loaded.origin)
-    with run.locked(), Session(run, model, data, options.device, options.checkpoint_every) as session:
+    if start is not None:
+        run.remember_start(start)
+    warm = bool(recipe.training.start_from)
+    with (
+        run.locked(),
+        Session(run, model, loaded.data, options.device, options.checkpoint_every, warm) as session,
+    ):
         if session.state.epoch == recipe.training.epochs:
             say(options, f"{run.folder} is finished")
         elif session.state.epoch or session.state.step:

@@ -4,7 +4,7 @@ from memgen.data.columns import KINDS, Column, Columns
 from memgen.data.dataset import Dataset
 from memgen.data.digits import DIGITS
 from memgen.data.files import Source
-from memgen.data.frey_faces import FREY_FACES
+from memgen.data.frey_faces import FREY_FACES, OTHER_SPLITS
 from memgen.data.mnist import MNIST, MNIST_255
 from memgen.data.ocr_letters import OCR_LETTERS
 from memgen.errors import unknown
@@ -15,6 +15,7 @@ DATASETS: dict[str, Source] = {
     "mnist-255": MNIST_255,
     "ocr_letters": OCR_LETTERS,
     "frey_faces": FREY_FACES,
+    **OTHER_SPLITS,
 }
 """name -> where a data set comes from and how it is read."""
 

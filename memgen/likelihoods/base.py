@@ -77,6 +77,10 @@ class Head(nn.Module):
         """Begin with E[encode(x)] = mean + weight h and deviation sigma, as nearly as the distribution can."""
         raise MemgenError(f"the likelihood {type(self).__name__} has no linear start; use model.start=random")
 
+    def centre(self, mean: Float[Tensor, " columns"]) -> None:
+        """Begin with E[x] = mean where the features are zero."""
+        raise MemgenError(f"the likelihood {type(self).__name__} does not start at a mean; use model.start=random")
+
     def expected(self, p: Distribution) -> Float[Tensor, "*rows stated"]:
         """What is averaged over states to know a missing value: its mean, the probabilities of its categories."""
         return p.mean

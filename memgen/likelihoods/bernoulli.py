@@ -14,6 +14,9 @@ from memgen.errors import MemgenError
 from memgen.layers import linear
 from memgen.likelihoods.base import Head, set_linear
 
+RAREST = 1e-4
+"""A column that is always 0 or always 1 in the rows begins at this probability of the other."""
+
 
 @dataclass(frozen=True)
 class BernoulliColumns:
@@ -64,6 +67,10 @@ class Bernoulli(Head):
         """The logit whose sigmoid has this value and slope at h = 0."""
         p = mean.clamp(0.01, 0.99)
         set_linear(self.logits, weight / (p * (1 - p)).unsqueeze(1), torch.logit(p))
+
+    @torch.no_grad()
+    def centre(self, mean: Float[Tensor, " columns"]) -> None:
+        self.logits.bias.copy_(torch.logit(mean, eps=RAREST))
 
     def check(self, x: Float[Tensor, "*rows columns"]) -> None:
         if bool(((x < 0) | (x > 1)).any()):

@@ -57,6 +57,10 @@ class Gaussian(Head):
         self.mean = linear(features, columns)
         self.log_variance = linear(features, columns)
 
+    @torch.no_grad()
+    def centre(self, mean: Float[Tensor, " columns"]) -> None:
+        self.mean.bias.copy_(mean)
+
     def forward(self, h: Float[Tensor, "*rows features"]) -> GaussianColumns:
         raw = self.log_variance(h)
         if self.floor:

@@ -1,0 +1,171 @@
+"""The analyses of the paper's section 6: a trained model and its data in, numbers and figures out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from memgen.data import Dataset
+from memgen.figures.base import Figure
+from memgen.figures.images import image_grid, image_rows
+from memgen.figures.memory import Words, class_slots, disabled, graphs, heat_map
+from memgen.reproduce.rows import IMPUTATION_PAPER
+from memgen.run import Saved
+from memgen.scoring import fill, look
+from memgen.tasks.classification import classify
+from memgen.tasks.features import features
+from memgen.tasks.imputation import AUTHORS_BATCH
+from memgen.tasks.inspection import Inspection, LayerInspection
+from memgen.tasks.patterns import missing_entries
+from memgen.tasks.sampling import sample
+from memgen.tasks.scores import SquaredError, squared_error
+
+Found = tuple[dict[str, Any], list[Figure]]
+GRID = 64
+PICTURES = 12
+STEPS = 100
+SCORED, SAMPLES = 100, 100
+"""Rows and importance samples for what each slot is worth."""
+LAYER_1, LAYER_2 = (1, 4, 7, 9), (3, 5, 8)
+"""Classes that share a pattern of slots, as the paper says, in layer 1 and in layer 2."""
+
+
+def generation(saved: Saved, data: Dataset) -> Found:
+    """Means of p(x|z), z from the prior: the first 64 of seed 0, nothing picked."""
+    caption = f"Means of p(x|z) for the first {GRID} draws of z from the prior, seed 0, nothing picked."
+    return {"seed": 0}, [image_grid("samples", caption, sample(saved.model, GRID), data.shape)]
+
+
+def imputation(saved: Saved, data: Dataset) -> Found:
+    """Table 2: the paper's method on grey test images, by exact statistics and, as its authors did, by those of 1,000
+    images at a time."""
+    x = data.rows("test")
+    numbers: dict[str, Any] = {"method": "paper", "steps": STEPS, "examples": len(x), "patterns": {}}
+    pictures: dict[str, Float[Tensor, "n D"]] = {}
+    hidden = {}
+    for pattern in IMPUTATION_PAPER:
+        missing = missing_entries(pattern, data.shape, x.shape[1], len(x))
+        exact = fill(saved.model, x, ~missing, "paper", f"imputing {pattern}", steps=STEPS).mean
+        theirs = fill(
+            saved.model,
+            x,
+            ~missing,
+            "paper",
+            f"imputing {pattern}, batch statistics",
+            steps=STEPS,
+            batch_size=AUTHORS_BATCH,
+            batch_statistics=True,
+        ).mean
+        numbers["patterns"][pattern] = {
+            "exact_statistics": _error(squared_error(exact, x, missing)),
+            "batch_statistics": _error(squared_error(theirs, x, missing)),
+        }
+        pictures |= {pattern: x[:PICTURES], f"{pattern}, filled": exact[:PICTURES].float()}
+        hidden[pattern] = missing[:PICTURES]
+    caption = f"The first {PICTURES} test images, what was missing (blue), and what {STEPS} steps fill in."
+    return numbers, [image_rows("imputation", caption, pictures, data.shape, hidden)]
+
+
+def _error(error: SquaredError) -> dict[str, float]:
+    return {"mse": error.mean, "standard_error": error.standard_error}
+
+
+def svm(saved: Saved, data: Dataset) -> Found:
+    """A linear Crammer-Singer SVM without intercept on the last deterministic layer of Q, regularisation 1e-4."""
+    x = {split: features(saved.model, data.rows(split)).last for split in ("train", "valid", "test")}
+    train = torch.cat([x["train"], x["valid"]]), torch.cat([data.labels["train"], data.labels["valid"]])
+    found = classify(train, (x["test"], data.labels["test"]))
+    return {
+        "accuracy": found.accuracy,
+        "standard_error": found.standard_error,
+        "regularisation": found.regularisation,
+        "converged": found.converged,
+        "examples": len(train[0]),
+    }, []
+
+
+def memory(saved: Saved, data: Dataset) -> Found:
+    """Preferences of classes for slots, the claims about them in numbers, disabled memory, slots as images."""
+    found = look(saved.model, data, "test", None, SCORED, SAMPLES, 0)
+    numbers = {
+        "rows": found.rows,
+        "layers": [_layer(layer) for layer in found.layers],
+        "pixels": {"7 and 9": _entry(found.pixels, 7, 9)},
+        "claims": claims(found),
+    }
+    words = Words("images", "pixels")
+    figures = [heat_map(layer, found.labels, words) for layer in found.layers]
+    figures += [
+        graphs(found, words),
+        disabled(found, data.shape),
+        class_slots(found.layers[0], found.labels, data.shape),
+    ]
+    return numbers, figures
+
+
+def _layer(layer: LayerInspection) -> dict[str, Any]:
+    assert layer.classes is not None
+    best = layer.classes.topk(min(3, layer.classes.shape[1]), -1)
+    return {
+        "name": layer.name,
+        "slots": layer.classes.shape[1],
+        "entropy": layer.usage.entropy,
+        "dead": len(layer.usage.dead),
+        "resemblance_to_pixels": layer.pixel_resemblance,
+        "preferred_slots": best.indices.T.tolist(),
+        "preferences": [[round(value, 4) for value in row] for row in best.values.T.tolist()],
+    }
+
+
+def claims(found: Inspection) -> dict[str, Any]:
+    """What the paper says of preferences, in correlations between classes."""
+    one, two = found.layers[0].correlation, found.layers[1].correlation
+    return {
+        "7 and 9 correlate": {"layer 1": _entry(one, 7, 9), "layer 2": _entry(two, 7, 9)},
+        "1, 4, 7, 9 share a pattern in layer 1": group(one, LAYER_1),
+        "3, 5, 8 share a pattern in layer 2": group(two, LAYER_2),
+        "layer 1 resembles raw pixels": {layer.name: layer.pixel_resemblance for layer in found.layers},
+    }
+
+
+def _entry(matrix: Tensor | None, i: int, j: int) -> float | None:
+    return None if matrix is None else float(matrix[i, j])
+
+
+def group(matrix: Float[Tensor, "classes classes"] | None, own: tuple[int, ...]) -> dict[str, float] | None:
+    """Mean correlation of pairs inside the group and of pairs with one class inside; and the rank of the first among
+    those of all groups of that size.
+
+    >>> group(torch.tensor([[1.0, 0.9, 0.1], [0.9, 1.0, 0.3], [0.1, 0.3, 1.0]]), (0, 1))["inside"]
+    0.9
+    """
+    if matrix is None:
+        return None
+    n = len(matrix)
+
+    def inside(classes: tuple[int, ...]) -> float:
+        pairs = list(combinations(classes, 2))
+        return sum(float(matrix[i, j]) for i, j in pairs) / len(pairs)
+
+    others = [float(matrix[i, j]) for i in own for j in range(n) if j not in own]
+    means = sorted((inside(classes) for classes in combinations(range(n), len(own))), reverse=True)
+    mine = inside(own)
+    return {
+        "inside": round(mine, 4),
+        "across": round(sum(others) / len(others), 4),
+        "rank": 1 + sum(mean > mine + 1e-9 for mean in means),
+        "groups": len(means),
+    }
+
+
+ANALYSES: dict[str, Callable[[Saved, Dataset], Found]] = {
+    "generation": generation,
+    "imputation": imputation,
+    "svm": svm,
+    "memory": memory,
+}

@@ -1,0 +1,284 @@
+"""A job: one recipe with one seed on one split of the data is trained, scored as the paper did, and analysed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from memgen.bench.machine import describe
+from memgen.data import Dataset, dataset
+from memgen.errors import MemgenError
+from memgen.figures.base import as_json, make_folder
+from memgen.model import count_parameters
+from memgen.recipe import Recipe, form_of
+from memgen.reproduce.analyses import ANALYSES
+from memgen.reproduce.rows import FAST, ROWS, Row, Scoring
+from memgen.run import CHECKPOINT, RECIPE, WEIGHTS, Run, Saved, read_model
+from memgen.scoring import score
+from memgen.session import Session, prepared
+from memgen.storage import write_atomically
+from memgen.tasks.density import Likelihood, standard_error
+from memgen.train import as_read_by
+
+SEED = 0
+"""Of the row's own result."""
+FIRST = (100, 1000)
+"""The mean over the first so many examples is kept, too, so that a few can be verified."""
+CHECKPOINT_EVERY = 120
+COMMIT = "commit"
+"""The file of a run folder that says with which program it was begun."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where things lie."""
+
+    results: Path
+    """Small files, kept with the project."""
+    runs: Path
+    """Run folders, which are large."""
+    device: str = "auto"
+
+
+@dataclass(frozen=True)
+class Job:
+    row: Row
+    schedule: str
+    seed: int = SEED
+    split: int = 0
+    """Of Frey faces."""
+
+    @property
+    def recipe(self) -> Recipe:
+        found = Recipe.named(self.row.recipe(self.schedule)).override(f"training.seed={self.seed}")
+        return found.override(f"data.name={found.data.name}-{self.split}") if self.split else found
+
+    @property
+    def name(self) -> str:
+        """What tells it from others; of its run folder too."""
+        parts = [self.row.recipe(self.schedule)]
+        parts += [f"seed{self.seed}"] if self.seed != SEED else []
+        parts += [f"split{self.split}"] if self.split else []
+        return "-".join(parts)
+
+    @property
+    def main(self) -> bool:
+        """Whether it is the row's own result."""
+        return (self.schedule, self.seed, self.split) == (self.row.schedule, SEED, 0)
+
+    @property
+    def before(self) -> Job | None:
+        """The job whose weights it begins with."""
+        name = self.recipe.training.start_from
+        if not name:
+            return None
+        row = ROWS[name.removesuffix(FAST)]
+        return Job(row, "fast" if name.endswith(FAST) else "paper", self.seed, self.split)
+
+    def result(self, place: Place) -> Path:
+        """The file of its result."""
+        if self.main:
+            return place.results / f"{self.row.name}.json"
+        return place.results / "seeds" / self.row.name / f"{self.name}.json"
+
+    def run(self, place: Place) -> Path:
+        return place.runs / self.name
+
+
+def read_result(path: Path) -> dict[str, Any] | None:
+    """A result as it is written; None if there is none yet."""
+    if not path.exists():
+        return None
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        raise MemgenError(f"{path} is damaged: it is not JSON; delete it, and it is made again") from None
+    if not isinstance(found, dict):
+        raise MemgenError(f"{path} is damaged: it is not a result; delete it, and it is made again")
+    return found
+
+
+def train(job: Job, place: Place) -> tuple[Run, Saved]:
+    """Train the job to its end, after the one whose weights it begins with; goes on where it was."""
+    folder = job.run(place)
+    start = None if job.before is None or (folder / CHECKPOINT).exists() else train(job.before, place)[1]
+    return train_in(folder, job.recipe, place, start)
+
+
+def train_in(folder: Path, recipe: Recipe, place: Place, start: Saved | None = None) -> tuple[Run, Saved]:
+    """Train a recipe in a run folder, from its start or from where it is."""
+    run = Run.open(folder) if (folder / RECIPE).exists() else None
+    if run is not None and (changed := run.recipe.differences(recipe)):
+        raise MemgenError(f"{folder} was begun with other settings ({'; '.join(changed)}); move it away")
+    data = dataset(recipe.data.name)
+    model = prepared(recipe, data, form_of(recipe), start)
+    if run is None:
+        run = Run.create(folder, recipe)
+        write_atomically(folder / COMMIT, (commit() + "\n").encode())
+    if start is not None:
+        run.remember_start(start)
+    warm = bool(recipe.training.start_from)
+    with run.locked(), Session(run, model, data, place.device, CHECKPOINT_EVERY, warm) as session:
+        session.train()
+    return run, read_model(folder)
+
+
+def reproduce(job: Job, place: Place) -> dict[str, Any]:
+    """Everything about a job, kept as it comes; what is there already is not done again."""
+    path = job.result(place)
+    found = read_result(path)
+    if found is not None and found["recipe_sha256"] == recipe_sha256(job.recipe) and not missing(job, found):
+        return found
+    run, saved = train(job, place)
+    data = as_read_by(saved.model, dataset(job.recipe.data.name))
+    if found is None or found["weights_sha256"] != saved.sha256:
+        found = about(job, run, saved, data)
+        scored = score_as(job.row.scorings[0], run, saved, data)
+        found |= compared(job.row, scored)
+        keep(path, found)
+    for scoring in job.row.scorings[1:]:
+        if str(scoring.samples) not in found["more"]:
+            found["more"][str(scoring.samples)] = beside(scoring, job.row.scorings[0], run, saved, data)
+            keep(path, found)
+    for name in job.row.analyses if job.main else ():
+        if name not in found["analyses"]:
+            numbers, figures = ANALYSES[name](saved, data)
+            for figure in figures:
+                make_folder(place.results / "figures")
+                write_atomically(place.results / "figures" / f"{job.row.name}-{figure.name}.png", figure.png)
+            captions = {f"{job.row.name}-{figure.name}.png": figure.caption for figure in figures}
+            found["analyses"][name] = numbers | {"figures": captions}
+            keep(path, found)
+    return found
+
+
+def missing(job: Job, found: dict[str, Any]) -> list[str]:
+    """What a result does not have yet."""
+    more = [str(scoring.samples) for scoring in job.row.scorings[1:]]
+    lacking = [f"{samples} samples" for samples in more if samples not in found["more"]]
+    return lacking + [name for name in job.row.analyses if job.main and name not in found["analyses"]]
+
+
+def keep(path: Path, found: dict[str, Any]) -> None:
+    make_folder(path.parent)
+    write_atomically(path, as_json(found))
+
+
+def about(job: Job, run: Run, saved: Saved, data: Dataset) -> dict[str, Any]:
+    """What a number is worth nothing without."""
+    metrics = run.metrics()
+    curve = [
+        [line["epoch"], round(line["seconds"], 1), line["train_bound"]] for line in metrics if "train_bound" in line
+    ]
+    stamp = run.folder / COMMIT
+    return {
+        "row": job.row.name,
+        "table": job.row.table,
+        "model": job.row.model,
+        "recipe": job.row.recipe(job.schedule),
+        "recipe_sha256": recipe_sha256(run.recipe),
+        "weights_sha256": saved.sha256,
+        "commit": stamp.read_text().strip() if stamp.exists() else commit(),
+        "seed": job.seed,
+        "split": job.split,
+        "epochs": saved.epoch,
+        "seconds": round(metrics[-1]["seconds"], 1),
+        "start": run.start,
+        "hardware": describe(),
+        "parameters": count_parameters(saved.model),
+        "data": data.name,
+        "scale": data.scale,
+        "binarisation": data.binarisation,
+        "curve": curve,
+        "curve_is": "epoch, seconds, bound on training rows",
+        "more": {},
+        "analyses": {},
+    }
+
+
+def compared(row: Row, scored: tuple[Likelihood, float]) -> dict[str, Any]:
+    """The numbers, beside the paper's."""
+    result, _ = scored
+    quantity = result.elbo if row.quantity == "elbo" else result.log_p
+    return {
+        **summary(scored),
+        "first": {str(n): float(result.log_p[:n].mean()) for n in FIRST if n <= len(result.log_p)},
+        "paper": row.paper,
+        "compared": row.quantity,
+        "difference": float(quantity.mean()) - row.paper,
+        "difference_standard_error": standard_error(quantity),
+    }
+
+
+def summary(scored: tuple[Likelihood, float]) -> dict[str, Any]:
+    result, seconds = scored
+    return {
+        "log_likelihood": result.mean,
+        "standard_error": result.standard_error,
+        "elbo": float(result.elbo.mean()),
+        "elbo_standard_error": standard_error(result.elbo),
+        "samples": result.samples,
+        "examples": len(result.log_p),
+        "effective_sample_size": float(result.effective.mean()),
+        "evaluation_seconds": round(seconds, 1),
+    }
+
+
+def score_as(scoring: Scoring, run: Run | None, saved: Saved, data: Dataset) -> tuple[Likelihood, float]:
+    """log p(x) of the test examples of a scoring."""
+    x = data.fixed("test")
+    other = ""
+    if scoring.examples is not None:
+        x, other = x[chosen(len(x), scoring.examples)], f"chosen-{scoring.examples}"
+    return score(run, saved, x, "test", scoring.samples, other=other)
+
+
+def beside(scoring: Scoring, first: Scoring, run: Run, saved: Saved, data: Dataset) -> dict[str, Any]:
+    """A second scoring of chosen examples, and what it adds to the first one on the very same."""
+    result, seconds = score_as(scoring, run, saved, data)
+    examples = len(data.rows("test"))
+    rows = chosen(examples, scoring.examples or examples)
+    gain = result.log_p - score_as(first, run, saved, data)[0].log_p[rows]
+    return summary((result, seconds)) | {"gain": float(gain.mean()), "gain_standard_error": standard_error(gain)}
+
+
+def chosen(n: int, k: int) -> torch.Tensor:
+    """k of n examples, by a seed; in order."""
+    return torch.randperm(n, generator=torch.Generator().manual_seed(SEED))[:k].sort().values
+
+
+def recipe_sha256(recipe: Recipe) -> str:
+    return hashlib.sha256(recipe.to_toml().encode()).hexdigest()
+
+
+def commit() -> str:
+    """The commit of the program, or its version where it is no clone."""
+    here = Path(__file__).parent
+    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        from memgen import __version__
+
+        return f"version {__version__}"
+    return found
+
+
+def state(job: Job, place: Place) -> str:
+    """How far a job is, in words."""
+    found = read_result(job.result(place))
+    if found is not None:
+        lacking = missing(job, found)
+        return "done" if not lacking else f"scored; to do: {', '.join(lacking)}"
+    folder = job.run(place)
+    if not (folder / CHECKPOINT).exists():
+        return "not begun"
+    run = Run.open(folder)
+    done, epochs = len(run.metrics()), run.recipe.training.epochs
+    return "trained, not scored" if done == epochs and (folder / WEIGHTS).exists() else f"epoch {done} of {epochs}"

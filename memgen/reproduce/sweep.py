@@ -1,0 +1,63 @@
+"""How 100 slots are best shared by two layers: short trainings, compared on validation images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memgen.data import dataset
+from memgen.recipe import Recipe
+from memgen.reproduce.jobs import Place, keep, read_result, recipe_sha256, train_in
+from memgen.reproduce.rows import SLOT_SPLITS, SWEEP
+from memgen.scoring import score
+from memgen.tasks.density import standard_error
+from memgen.train import as_read_by
+
+BASE = "mnist-mem-vae-fast"
+EPOCHS = 20
+ROWS, SAMPLES = 2000, 500
+PAPER = (70, 30)
+
+
+def recipe_of(slots: tuple[int, int]) -> Recipe:
+    return Recipe.named(BASE).override(
+        [f"model.slots={list(slots)}", "data.train_on=train", f"training.epochs={EPOCHS}", "training.evaluate_every=0"]
+    )
+
+
+def sweep(place: Place) -> dict[str, Any]:
+    """Train and score every split of the slots; what is there already is not done again."""
+    path = place.results / f"{SWEEP}.json"
+    found = read_result(path)
+    sha256 = {name_of(slots): recipe_sha256(recipe_of(slots)) for slots in SLOT_SPLITS}
+    if found is not None and found["recipe_sha256"] == sha256:
+        return found
+    data = dataset(Recipe.named(BASE).data.name)
+    scores = {}
+    for slots in SLOT_SPLITS:
+        run, saved = train_in(place.runs / f"slots-{name_of(slots)}", recipe_of(slots), place)
+        x = as_read_by(saved.model, data).fixed("valid", ROWS)
+        scores[slots] = score(run, saved, x, "valid", SAMPLES)[0].log_p
+    own = {
+        name_of(slots): {
+            "log_likelihood": float(log_p.mean()),
+            "standard_error": standard_error(log_p),
+            "minus_paper": float((log_p - scores[PAPER]).mean()),
+            "minus_paper_standard_error": standard_error(log_p - scores[PAPER]),
+        }
+        for slots, log_p in scores.items()
+    }
+    result = {
+        "recipe": BASE,
+        "recipe_sha256": sha256,
+        "epochs": EPOCHS,
+        "examples": ROWS,
+        "samples": SAMPLES,
+        "data": "the first rows of the validation images",
+        "splits": own,
+    }
+    keep(path, result)
+    return result
+
+
+def name_of(slots: tuple[int, int]) -> str:
+    return f"{slots[0]}-{slots[1]}"
