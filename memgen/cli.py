@@ -422,7 +422,7 @@ def _add_show(commands: Any) -> None:
         ["memgen show mnist-mem-vae", "memgen show runs/digits --json"],
     )
     command.add_argument(
-        "what", metavar="RUN|RECIPE", help="a run folder, a recipe's name, a TOML file or a model file"
+        "what", metavar="RUN|RECIPE", help="a run folder, a recipe's name, a TOML file, a model file or zoo:NAME"
     )
 
 

@@ -182,14 +182,22 @@ class Run:
         return replace(self, origin=origin)
 
     def remember_start(self, start: Saved) -> None:
-        about = {"recipe": self.recipe.training.start_from, "weights_sha256": start.sha256, "epochs": start.epoch}
+        about = {
+            "recipe": self.recipe.training.start_from,
+            "weights_sha256": start.sha256,
+            "epochs": start.epoch,
+            "seed": start.recipe.training.seed,
+        }
         write_atomically(self.folder / START, (json.dumps(about) + "\n").encode())
 
     @property
     def start(self) -> dict[str, Any] | None:
         """Which weights it began with, if they were those of another run."""
         path = self.folder / START
-        found: dict[str, Any] | None = json.loads(path.read_text("utf-8")) if path.exists() else None
+        try:
+            found: dict[str, Any] | None = json.loads(path.read_text("utf-8")) if path.exists() else None
+        except (OSError, ValueError):
+            raise MemgenError(f"cannot read {path}: it is damaged") from None
         return found
 
     @staticmethod

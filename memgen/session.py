@@ -123,6 +123,8 @@ class Session:
             except NonFiniteError as error:
                 kept = f"the last good checkpoint is kept in {run.folder}; other settings need another --out"
                 raise NonFiniteError(f"{error}; {kept}") from None
+        if self.stop:  # it came while the last epoch was being saved
+            raise Stopped(f"stopped after all of {epochs} epochs, and saved")
         return run.metrics()
 
     def _finish(self, epoch: Epoch, writer: _Writer | None) -> None:

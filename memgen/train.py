@@ -267,6 +267,8 @@ def adapt(model: DGM, data: Dataset, recipe: Recipe) -> None:
     come from them, if the recipe says so."""
     rows = data.rows(recipe.data.train_on).to(next(model.parameters()))
     model.likelihood.adapt(rows)
+    if recipe.training.start_from:
+        return  # the values come from another run
     if recipe.model.start == "linear":
         start_linear(model, rows)
     elif recipe.model.start == "mean":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +15,17 @@ import torch
 import memgen
 from memgen import zoo
 from memgen.cli import main
+from memgen.commands.reproduction import budget
 from memgen.data import DATASETS, dataset
+from memgen.errors import MemgenError
 from memgen.model import count_parameters
 from memgen.recipe import Recipe, build, recipe_names
 from memgen.reproduce import jobs, pairs, rows
+from memgen.reproduce import sweep as sweeping
 from memgen.reproduce.analyses import group
 from memgen.reproduce.jobs import Job, Place, chosen, read_result, reproduce
-from memgen.reproduce.page import page
-from memgen.reproduce.rows import FAST, GROUPS, PAIRS, ROWS, Row, Scoring
+from memgen.reproduce.page import mismatches, page
+from memgen.reproduce.rows import FAST, GROUPS, IMPUTATION_PAPER, PAIRS, ROWS, Row, Scoring
 from memgen.run import WEIGHTS, Run, read_model
 from memgen.storage import load_tensors
 from memgen.tasks.density import standard_error
@@ -45,8 +50,9 @@ def test_every_row_of_the_paper_is_there() -> None:
     assert sorted(ROWS) == shipped
     assert len(ROWS) == 22
     assert set(GROUPS["all"]) - set(ROWS) == {rows.SWEEP}
-    for mem, plain in PAIRS.items():
-        assert mem.replace("mem-", "") == plain
+    assert all(name in ROWS for pair in PAIRS for name in pair)
+    mem = [name for name in ROWS if "mem" in name and "lre" not in name and "vis" not in name]
+    assert all((name, name.replace("mem-", "")) in PAIRS for name in mem)
 
 
 @pytest.mark.parametrize("name", [name for name in recipe_names() if name.endswith(FAST)])
@@ -72,7 +78,7 @@ def test_warm_starts_climb_from_one_sample(name: str) -> None:
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> Row:
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[Row]:
     """The two models of digits as if they were rows, small enough to train in a second."""
     named = Recipe.named
 
@@ -81,15 +87,15 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Row:
         return named(name).override([*SMALL, *slots, "objective.local_reconstruction=[]"])
 
     scorings = (Scoring(20), Scoring(50, 40))
-    own = {
-        name: Row(name, name, rows.MNIST, -20.0, scorings, ("generation", "memory") if "mem" in name else ())
-        for name in ("digits-vae", "digits-mem-vae")
-    }
-    for name, row in own.items():
-        monkeypatch.setitem(ROWS, name, row)
-    monkeypatch.setitem(PAIRS, "digits-mem-vae", "digits-vae")
+    analyses = {"digits-vae": (), "digits-mem-vae": ("generation", "memory", "imputation", "svm")}
+    for name, own in analyses.items():
+        monkeypatch.setitem(ROWS, name, Row(name, name, rows.MNIST, -20.0, scorings, own))
+    PAIRS.append(("digits-mem-vae", "digits-vae"))
+    monkeypatch.setitem(IMPUTATION_PAPER, "rect-4", dict.fromkeys(IMPUTATION_PAPER["half"], 0.1))
+    monkeypatch.delitem(IMPUTATION_PAPER, "rect-12")
     monkeypatch.setattr(Recipe, "named", staticmethod(reduced))
-    return own["digits-mem-vae"]
+    yield ROWS["digits-mem-vae"]
+    PAIRS.pop()
 
 
 def asked(place: Path, *more: str) -> list[str]:
@@ -122,7 +128,7 @@ def test_a_row_from_training_to_the_page(small: Row, tmp_path: Path, capsys: pyt
     gain = again.log_p - scored.log_p[rows_of]
     assert found["more"]["50"]["gain"] == pytest.approx(float(gain.mean()), abs=1e-6)
     # The pair, image by image.
-    pair = read_result(tmp_path / "results" / "differences" / "digits-mem-vae.json")
+    pair = jobs.read_json(tmp_path / "results" / "differences" / "digits-mem-vae--digits-vae.json")
     other = memgen.log_likelihood(memgen.load(tmp_path / "runs" / "digits-vae"), data.fixed("test"), samples=20)
     assert pair is not None
     assert pair["pairs"][0]["mean"] == pytest.approx(float((scored.log_p - other.log_p).mean()), abs=1e-6)
@@ -147,22 +153,147 @@ def test_another_seed_lies_beside_the_rows_own_result(small: Row, tmp_path: Path
     assert found["seed"] == 3
 
 
+def ring_at(monkeypatch: pytest.MonkeyPatch, epoch: int) -> None:
+    """Let the clock of the budget ring when this epoch has been noted."""
+    log = Run.log
+
+    def noted(self: Run, own: Any) -> None:
+        log(self, own)
+        if own.epoch == epoch:
+            monkeypatch.setattr(Run, "log", log)
+            signal.raise_signal(signal.SIGALRM)
+
+    monkeypatch.setattr(Run, "log", noted)
+
+
+@pytest.mark.parametrize("epoch", [5, 12])
 def test_a_budget_that_ends_loses_nothing(
-    small: Row, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    epoch: int, small: Row, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopped by the clock in the middle of training, the row goes on from there (to the bit: see test_resume)."""
-    settings = [text.replace("=12", "=4000") for text in SMALL]
-    long = Recipe.named("digits-vae").override(settings)
+    """Stopped by the clock in the middle of training or at its very end, nothing more is begun; the same command goes
+    on to the weights of an uninterrupted training.
+    """
+    place = Place(tmp_path / "results", tmp_path / "runs")
+    ring_at(monkeypatch, epoch)
+    both = asked(tmp_path, "digits-vae", "digits-mem-vae", "--budget", "1h")
+    answer = told(capsys, both)
+    assert (answer["done"], answer["left"]) == ([], ["digits-vae", "digits-mem-vae"])
+    assert len(Run.open(tmp_path / "runs" / "digits-vae").metrics()) == epoch
+    assert not (tmp_path / "runs" / "digits-mem-vae").exists()
+    assert jobs.state(Job(ROWS["digits-vae"], "paper"), place) == (
+        "trained, not scored" if epoch == 12 else f"epoch {epoch} of 12"
+    )
+    assert main(asked(tmp_path, "digits-vae")) == 0
+    assert main(asked(tmp_path / "again", "digits-vae")) == 0
+    found = [read_result(folder / "results" / "digits-vae.json") for folder in (tmp_path, tmp_path / "again")]
+    assert found[0] is not None
+    assert found[1] is not None
+    assert found[0]["weights_sha256"] == found[1]["weights_sha256"]
+    assert found[0]["log_likelihood"] == found[1]["log_likelihood"]
+
+
+def test_the_budget_rings_where_ctrl_c_is_switched_off() -> None:
+    """As in a script's background, where SIGINT is ignored."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with budget(3600.0) as spent, pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGALRM)
+        assert spent()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_result_of_a_recipe_that_has_changed_is_done_again(
+    small: Row, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(asked(tmp_path, "digits-vae")) == 0
+    path, place = tmp_path / "results" / "digits-vae.json", Place(tmp_path / "results", tmp_path / "runs")
+    old = read_result(path)
+    longer = Recipe.named("digits-vae").override("training.epochs=13")
+    monkeypatch.setattr(Job, "recipe", property(lambda self: longer))
     job = Job(ROWS["digits-vae"], "paper")
-    monkeypatch.setattr(Job, "recipe", property(lambda self: long))
-    answer = told(capsys, asked(tmp_path, "digits-vae", "--budget", "2s"))
-    assert (answer["done"], answer["left"]) == ([], ["digits-vae"])
-    run = Run.open(tmp_path / "runs" / "digits-vae")
-    epochs = len(run.metrics())
-    assert 0 < epochs < 4000
-    assert "epoch" in jobs.state(job, Place(tmp_path / "results", tmp_path / "runs"))
-    told(capsys, asked(tmp_path, "digits-vae", "--budget", "1.5s"))
-    assert len(run.metrics()) > epochs
+    assert jobs.state(job, place).startswith("outdated")
+    assert main(asked(tmp_path, "digits-vae")) == 2
+    assert "other settings (training.epochs was 12, is 13)" in capsys.readouterr().err
+    (tmp_path / "runs").rename(tmp_path / "away")
+    assert main(asked(tmp_path, "digits-vae")) == 0
+    new = read_result(path)
+    assert old is not None
+    assert new is not None
+    assert (old["epochs"], new["epochs"]) == (12, 13)
+    # What is missing of a result whose run is elsewhere does not replace the result.
+    (tmp_path / "runs").rename(tmp_path / "away too")
+    path.write_text(json.dumps(new | {"more": {}}))
+    assert main(asked(tmp_path, "digits-vae")) == 2
+    assert "would replace the number" in capsys.readouterr().err
+
+
+def test_differences_of_weights_that_are_no_more_are_not_shown(small: Row, tmp_path: Path) -> None:
+    assert main(asked(tmp_path, "digits-mem-vae", "digits-vae")) == 0
+    results, pair = tmp_path / "results", ("digits-mem-vae", "digits-vae")
+    assert len(pairs.valid(results, pair)) == 1
+    path = results / "digits-vae.json"
+    path.write_text(path.read_text().replace(json.loads(path.read_text())["weights_sha256"], "f" * 64))
+    assert pairs.valid(results, pair) == []
+
+
+def test_every_part_of_the_page_has_its_numbers(small: Row, tmp_path: Path) -> None:
+    """The result of a small model in the place of the paper's rows: what is found in the files is found on the page."""
+    assert main(asked(tmp_path, "digits-mem-vae")) == 0
+    found = read_result(tmp_path / "results" / "digits-mem-vae.json")
+    assert found is not None
+    folder = tmp_path / "page"
+    folder.mkdir()
+    patterns = found["analyses"]["imputation"]["patterns"]
+    patterns["half"]["batch_statistics"]["mse"] = 0.7654
+    found["analyses"]["svm"]["accuracy"] = 0.5432
+    found["analyses"]["memory"]["alike"][3]["trained"]["rank"] = 99
+    legs = [{"epochs": 600, "seconds": 60.0, "recipe_sha256": ""}]
+    for name in ("mnist-vae", "mnist-mem-vae", "mnist-vis-mem-vae", "ocr-vae", "frey-vae-b10"):
+        own = found | {"row": name, "paper": ROWS[name].paper, "compared": ROWS[name].quantity, "before": legs}
+        own["difference"] = own[own["compared"]] - own["paper"]
+        (folder / f"{name}.json").write_text(json.dumps(own))
+    splits = {
+        name: {"log_likelihood": value, "standard_error": 0.5, "minus_paper": 1.0, "minus_paper_standard_error": 0.1}
+        for name, value in (("70-30", -90.0), ("50-50", -89.0))
+    }
+    swept = {"recipe": "r", "epochs": 20, "examples": 2000, "samples": 500, "splits": splits}
+    (folder / "slots.json").write_text(json.dumps(swept))
+    text = page(folder)
+    assert f"{found['log_likelihood']:.2f} ± {found['standard_error']:.2f}" in text
+    assert "12 (+ 600 before)" in text
+    for words in ("0.7654", "54.32%", "7, 9 prefer slots alike in layer 1", "| 99 of 120 | does not hold |"):
+        assert words in text
+    assert f"{found['more']['50']['gain']:+.3f}" in text
+    amiss = text.partition("## What does not match")[2].partition("## Figures")[0]
+    for words in ("error 0.7654 where the paper has 0.0550", "SVM: 54.32%", "50-50 was best here", "Not done yet"):
+        assert words in amiss
+    (folder / "remarks.json").write_text('{"slots": "One seed of short trainings."}')
+    assert "not 70-30. One seed of short trainings." in page(folder)
+    (folder / "remarks.json").write_text('{"nonsense": "Why?"}')
+    with pytest.raises(MemgenError, match="nothing is amiss"):
+        page(folder)
+
+
+@needs_data
+def test_ways_to_share_slots_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On few images and with small layers: who is best on validation images is said, with the paired difference."""
+    base = Recipe.named("mnist-mem-vae-fast")
+    small = ["model.hidden=[8, 8]", "model.latent=2", "training.batch_size=5000", "training.evaluate_every=0"]
+    monkeypatch.setattr(sweeping, "EPOCHS", 1)
+    monkeypatch.setattr(sweeping, "EXAMPLES", 50)
+    monkeypatch.setattr(sweeping, "SAMPLES", 5)
+    monkeypatch.setattr(sweeping, "SLOT_SPLITS", ((70, 30), (10, 90)))
+    monkeypatch.setattr(
+        sweeping,
+        "recipe_of",
+        lambda slots: base.override([f"model.slots={list(slots)}", "data.train_on=train", "training.epochs=1", *small]),
+    )
+    found = sweeping.sweep(Place(tmp_path, tmp_path / "runs"))
+    one, other = (found["splits"][name] for name in ("70-30", "10-90"))
+    assert one["minus_paper"] == 0
+    assert other["minus_paper"] == pytest.approx(other["log_likelihood"] - one["log_likelihood"])
+    assert sweeping.sweep(Place(tmp_path, tmp_path / "nowhere")) == found
 
 
 def test_what_is_shipped_samples_and_is_verified(
@@ -204,6 +335,8 @@ def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         (["--limit", "100"], "--verify"),
         (["--verify"], "which row?"),
         (["--ship", "mnist-vae"], "no result yet"),
+        (["--ship", "mnist-vae", "--seed", "1"], "--seed does not go with --ship"),
+        (["slots", "--seed", "1"], "do not go with slots"),
     ):
         assert main(asked(tmp_path, *more)) == 2, more
         told = capsys.readouterr().err.strip()
@@ -213,6 +346,11 @@ def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         main(asked(tmp_path, "--budget", "soon"))
     assert "150m" in capsys.readouterr().err
     assert not any(tmp_path.glob("r*"))
+    (tmp_path / "results").mkdir()
+    for text in ("{}", "[]", "{"):
+        (tmp_path / "results" / "mnist-vae.json").write_text(text)
+        assert main(asked(tmp_path, "--status", "mnist-vae")) == 2
+        assert "is damaged" in capsys.readouterr().err
 
 
 def test_the_page_is_current() -> None:
@@ -220,17 +358,25 @@ def test_the_page_is_current() -> None:
     assert (RESULTS / "REPRODUCTION.md").read_text("utf-8") == page(RESULTS)
 
 
-@pytest.mark.parametrize("path", sorted(RESULTS.glob("*-*.json")), ids=lambda path: path.stem)
+FILES = [*sorted(RESULTS.glob("*-*.json")), *sorted(RESULTS.glob("seeds/*/*.json"))]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_results_belong_to_the_recipes_that_ship(path: Path) -> None:
     """A number is never shown with a recipe that has changed since."""
     found = read_result(path)
     assert found is not None
     assert found.keys() >= KEYS
-    job = Job(ROWS[path.stem], ROWS[path.stem].schedule, found["seed"])
-    assert found["recipe"] == job.row.recipe(job.schedule)
-    assert found["recipe_sha256"] == jobs.recipe_sha256(job.recipe)
-    quantity = found[job.row.quantity]
-    assert found["difference"] == pytest.approx(quantity - job.row.paper)
+    job = Job(ROWS[found["row"]], "fast" if found["recipe"].endswith(FAST) else "paper", found["seed"], found["split"])
+    assert job.result(Place(RESULTS, RESULTS)) == path
+    assert jobs.current(job, found)
+    assert found["difference"] == pytest.approx(found[job.row.quantity] - job.row.paper)
+
+
+def test_every_number_that_falls_short_has_a_reason() -> None:
+    results = {name: found for name in ROWS if (found := read_result(RESULTS / f"{name}.json")) is not None}
+    short = mismatches(results, jobs.read_json(RESULTS / "slots.json"))
+    assert short.keys() <= (jobs.read_json(RESULTS / "remarks.json") or {}).keys()
 
 
 @pytest.mark.parametrize("name", zoo.names())
@@ -239,6 +385,11 @@ def test_models_of_the_zoo_are_whole_and_draw(name: str) -> None:
     told_of = zoo.result(name)
     assert count_parameters(saved.model) == told_of["parameters"]
     assert saved.recipe.differences(Recipe.named(told_of["recipe"])) == []
+    own = read_result(RESULTS / f"{name}.json")
+    assert own is not None
+    assert {key: own[key] for key in ("weights_sha256", "log_likelihood")} == {
+        key: told_of[key] for key in ("weights_sha256", "log_likelihood")
+    }
     drawn = memgen.sample(saved.model, 4)
     assert drawn.shape == (4, DATASETS[saved.recipe.data.name].columns)
     assert bool(drawn.isfinite().all())
@@ -264,14 +415,15 @@ def test_a_group_of_classes_is_ranked_among_all() -> None:
     for i, j, value in ((0, 1, 0.9), (2, 3, 0.4)):
         matrix[i, j] = matrix[j, i] = value
     assert group(matrix, (0, 1)) == {"inside": 0.9, "across": 0.0, "rank": 1, "groups": 6}
-    found = group(matrix, (2, 3))
-    assert found is not None
-    assert found["rank"] == 2
+    assert group(matrix, (2, 3))["rank"] == 2
 
 
 def test_the_mean_of_differences_and_its_error_are_over_trainings() -> None:
-    own = [{"schedule": "fast", "mean": value} for value in (1.0, 2.0, 3.0)]
-    found = pairs.over([*own, {"schedule": "paper", "mean": 9.0}], "fast")
-    assert found["trainings"] == 3
+    """Over seeds; where there are several splits, over them, whatever number of seeds each has."""
+    own = [{"schedule": "fast", "split": 0, "mean": value} for value in (1.0, 2.0, 3.0)]
+    found = pairs.over([*own, {"schedule": "paper", "split": 0, "mean": 9.0}], "fast")
+    assert (found["trainings"], found["over"]) == (3, "seeds")
     assert found["mean"] == pytest.approx(2.0)
     assert found["standard_error"] == pytest.approx((1 / 3) ** 0.5)
+    found = pairs.over([*own, {"schedule": "fast", "split": 1, "mean": 4.0}], "fast")
+    assert (found["trainings"], found["over"], found["mean"]) == (2, "splits", pytest.approx(3.0))

@@ -157,4 +157,13 @@ def choose_start(options: argparse.Namespace, recipe: Recipe, run: Run | None) -
             raise MemgenError(f"this recipe goes on from weights of {wanted}; say where they are: --start RUN")
         return recipe, None
     start = read_model(options.start)
+    if wanted in recipe_names() and not trained_by(start, wanted):
+        say(options, f"warning: {options.start} was not trained to the end by {wanted}, from which this recipe goes on")
     return (recipe if wanted else recipe.override(f"training.start_from={json.dumps(str(options.start))}")), start
+
+
+def trained_by(start: Saved, name: str) -> bool:
+    """Whether a model has all of the training of a shipped recipe; the seed and the rows are the user's."""
+    free = ("data.", "training.seed ", "training.evaluate_")
+    changed = start.recipe.differences(Recipe.named(name))
+    return start.epoch == start.recipe.training.epochs and all(text.startswith(free) for text in changed)

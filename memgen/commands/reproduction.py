@@ -3,92 +3,141 @@
 from __future__ import annotations
 
 import argparse
-import os
+import fcntl
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 from memgen import zoo as models
 from memgen.commands.common import say
-from memgen.errors import MemgenError
+from memgen.data import source
+from memgen.data.frey_faces import SPLITS
+from memgen.errors import FailedError, MemgenError
+from memgen.figures.base import make_folder
 from memgen.reproduce import pairs
-from memgen.reproduce.jobs import Job, Place, read_result, state
+from memgen.reproduce.jobs import SEED, Job, Place, current, missing, read_result, state
 from memgen.reproduce.jobs import reproduce as do
 from memgen.reproduce.page import duration, number, write_page
-from memgen.reproduce.rows import FREY, ROWS, SPLITS, SWEEP, expand
+from memgen.reproduce.rows import FREY, ROWS, SWEEP, expand
 from memgen.reproduce.shipping import ship, verify
 from memgen.reproduce.sweep import sweep
 from memgen.session import choose_device
 
+WAYS = {"status": ("seed", "schedule", "splits"), "verify": ("limit",), "ship": ()}
+"""Other things to do than to run rows, and the options that go with them."""
+DEFAULTS = {"budget": None, "seed": SEED, "schedule": None, "splits": False, "limit": None}
+
 
 def reproduce(options: argparse.Namespace) -> dict[str, Any]:
-    place = Place(options.results, options.runs, choose_device(options.device))
-    ways = [way for way in ("status", "verify", "ship") if getattr(options, way)]
+    choose_device(options.device)
+    place = Place(options.results, options.runs, options.device)
+    ways = [way for way in WAYS if getattr(options, way)]
     if len(ways) > 1:
         raise MemgenError(f"--{ways[0]} and --{ways[1]} are two things to do; ask for one")
-    if options.limit is not None and not options.verify:
-        raise MemgenError("--limit goes with --verify")
+    allowed = WAYS[ways[0]] if ways else ("budget", "seed", "schedule", "splits")
+    for name, default in DEFAULTS.items():
+        if name not in allowed and getattr(options, name) != default:
+            raise MemgenError(f"--{name} does not go with --{ways[0]}" if ways else f"--{name} goes with --verify")
     if ways:
         return {"status": status, "verify": verify_rows, "ship": ship_rows}[ways[0]](options, place)
     return run_all(options, place)
 
 
 def run_all(options: argparse.Namespace, place: Place) -> dict[str, Any]:
-    """One job after the other, until all are done or the time is up."""
+    """One job after the other, until all are done or the time is up. A row that fails does not stop the others."""
     todo = jobs(options)
+    for name in {job.recipe.data.name for job in todo.values() if job is not None}:
+        source(name).require()  # now, and not after hours of other rows
     done: list[str] = []
+    failed: dict[str, str] = {}
     clock = time.monotonic()
     with budget(options.budget) as spent:
         try:
-            for job in todo:
-                say(options, f"{SWEEP if job is None else job.name}:")
-                if job is None:
-                    sweep(place)
-                else:
-                    tell(options, do(job, place))
-                    pairs.update(job, place)
-                done.append(SWEEP if job is None else job.name)
-                write_page(place.results)
+            for name, job in todo.items():
+                if spent():
+                    break
+                try:
+                    run_one(options, name, job, place)
+                    done.append(name)
+                except FailedError as error:
+                    failed[name] = str(error)
+                    say(options, f"  failed: {error}")
         except KeyboardInterrupt as interrupt:
-            if (place.results / "figures").exists() or any(place.results.glob("*.json")):
-                write_page(place.results)
+            why = str(interrupt) or "interrupted"
             if not spent():
-                raise KeyboardInterrupt(f"{interrupt or 'interrupted'}; the same command goes on") from None
-            say(options, f"the budget is used up ({interrupt}); the same command goes on")
-    left = [SWEEP if job is None else job.name for job in todo[len(done) :]]
+                raise KeyboardInterrupt(f"{why}; or with the same command as before") from None
+            say(options, why)
+    if spent():
+        say(options, "the budget is used up; the same command goes on")
+    if failed:
+        raise FailedError("; ".join(f"{name}: {why}" for name, why in failed.items()))
+    left = [name for name in todo if name not in done]
     return {"done": done, "left": left, "seconds": time.monotonic() - clock}
 
 
-def jobs(options: argparse.Namespace) -> list[Job | None]:
-    """What is asked for, in order; None stands for the sweep of slots."""
-    found: list[Job | None] = []
+def run_one(options: argparse.Namespace, name: str, job: Job | None, place: Place) -> None:
+    """A row, or the sweep of slots; whatever happens, the page says what is there."""
+    try:
+        if job is None:
+            say(options, f"{name}:")
+            sweep(place)
+            return
+        before = read_result(job.result(place))
+        whole = before is not None and current(job, before) and not missing(job, before)
+        say(options, f"{name}: done before, {job.result(place)}" if whole else f"{name}:")
+        tell(options, do(job, place))
+    finally:
+        if place.results.is_dir():
+            with alone(place):
+                if job is not None:
+                    pairs.update(job, place)
+                write_page(place.results)
+
+
+@contextmanager
+def alone(place: Place) -> Iterator[None]:
+    """Two processes may work side by side on different rows; what they share is written by one at a time."""
+    make_folder(place.runs)
+    with (place.runs / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def jobs(options: argparse.Namespace) -> dict[str, Job | None]:
+    """What is asked for, in order, by name; None stands for the sweep of slots."""
+    found: dict[str, Job | None] = {}
     for name in expand(options.rows):
         if name == SWEEP:
-            found.append(None)
+            if options.seed != SEED or options.schedule:
+                raise MemgenError(f"--seed and --schedule do not go with {SWEEP}")
+            found[SWEEP] = None
             continue
         row = ROWS[name]
         schedule = options.schedule or row.schedule
         if schedule not in row.schedules:
             raise MemgenError(f"{name} has no {schedule} schedule; it has {', '.join(row.schedules)}")
         splits = range(SPLITS) if row.table == FREY and options.splits else (0,)
-        found += [Job(row, schedule, options.seed, split) for split in splits]
+        for split in splits:
+            job = Job(row, schedule, options.seed, split)
+            found[job.name] = job
     return found
 
 
 @contextmanager
-def budget(seconds: float | None) -> Iterator[Any]:
+def budget(seconds: float | None) -> Iterator[Callable[[], bool]]:
     """The clock presses Ctrl-C when the time is up, so everything that survives the one survives the other; yields a
-    function that says whether it was the clock.
+    function that says whether the time is up.
     """
     rung = False
 
     def ring(number: int, frame: FrameType | None) -> None:
         nonlocal rung
         rung = True
-        os.kill(os.getpid(), signal.SIGINT)
+        handler = signal.getsignal(signal.SIGINT)  # in a script's background it may be none that one can call
+        (handler if callable(handler) else signal.default_int_handler)(signal.SIGINT, frame)
 
     before = signal.signal(signal.SIGALRM, ring)
     if seconds is not None:
@@ -101,43 +150,48 @@ def budget(seconds: float | None) -> Iterator[Any]:
 
 
 def tell(options: argparse.Namespace, found: dict[str, Any]) -> None:
-    quantity = found["compared"]
-    error = found["standard_error" if quantity == "log_likelihood" else "elbo_standard_error"]
     say(
         options,
-        f"  {number(found[quantity], error)} nats (paper {found['paper']:g}, difference {found['difference']:+.2f}), "
-        f"{found['epochs']:,} epochs in {duration(found['seconds'])}",
+        f"  {number(found[found['compared']], found['difference_standard_error'])} nats (paper {found['paper']:g}, "
+        f"difference {found['difference']:+.2f}), {found['epochs']:,} epochs in {duration(found['seconds'])}",
     )
 
 
 def status(options: argparse.Namespace, place: Place) -> dict[str, Any]:
-    """Paper, ours, difference, time and state of every row, and of its other seeds and splits where they are begun."""
-    lines = []
-    width = max(map(len, ROWS))
+    """Paper, ours, difference, time and state of every row; and how many other seeds and schedules it has."""
+    lines: list[dict[str, Any]] = []
+    asked = jobs(options)
+    width = max(map(len, asked))
     say(options, f"{'row':<{width}} {'paper':>9} {'ours':>17} {'ours - paper':>16} {'training':>9}  state")
-    for name in [name for name in expand(options.rows) if name in ROWS]:
-        job = Job(ROWS[name], options.schedule or ROWS[name].schedule, options.seed)
-        found = read_result(job.result(place))
-        said = state(job, place)
+    for name, job in asked.items():
+        if job is None:
+            said = "done" if (place.results / f"{SWEEP}.json").exists() else "not done"
+            say(options, f"{name:<{width}} {'':>9} {'':>17} {'':>16} {'':>9}  {said}")
+            lines.append({"row": name, "state": said})
+            continue
+        found, said = read_result(job.result(place)), state(job, place)
         ours = difference = seconds = ""
         if found is not None:
             error = found["difference_standard_error"]
             ours = number(found[found["compared"]], error)
             difference = number(found["difference"], error, sign=True)
             seconds = duration(found["seconds"])
-        say(
-            options,
-            f"{name:<{width}} {ROWS[name].paper:>9.2f} {ours:>17} {difference:>16} {seconds:>9}  {said}",
-        )
-        lines.append({"row": name, "paper": ROWS[name].paper, "state": said, "result": found})
+        more = len(list((place.results / "seeds" / job.row.name).glob("*.json"))) if job.main else 0
+        text = f"{said}; {more} more in {place.results / 'seeds' / job.row.name}" if more else said
+        say(options, f"{name:<{width}} {job.row.paper:>9.2f} {ours:>17} {difference:>16} {seconds:>9}  {text}")
+        lines.append({"row": job.row.name, "job": name, "paper": job.row.paper, "state": said, "result": found})
     return {"rows": lines}
 
 
 def verify_rows(options: argparse.Namespace, place: Place) -> dict[str, Any]:
+    if not options.rows:
+        raise MemgenError(f"which row? In the zoo are: {', '.join(models.names()) or 'none yet'}")
+    for name in options.rows:
+        models.resolve(models.PREFIX + name)
     found = []
-    for name in shipped(options.rows):
-        found.append(verify(name, options.limit, place.device))
-        own = found[-1]
+    for name in options.rows:
+        own = verify(name, options.limit, choose_device(place.device))
+        found.append(own)
         say(
             options,
             f"{name}: {own['log_likelihood']:.3f} nats on {own['examples']:,} examples, K = {own['samples']:,}; "
@@ -146,22 +200,13 @@ def verify_rows(options: argparse.Namespace, place: Place) -> dict[str, Any]:
     return {"verified": found}
 
 
-def shipped(asked: list[str]) -> list[str]:
-    """Rows whose weights are in the zoo."""
-    if not asked:
-        raise MemgenError(f"which row? In the zoo are: {', '.join(models.names()) or 'none yet'}")
-    for name in asked:
-        models.resolve(models.PREFIX + name)
-    return list(asked)
-
-
 def ship_rows(options: argparse.Namespace, place: Place) -> dict[str, Any]:
     if not options.rows:
         raise MemgenError("which row? memgen reproduce --ship ROW")
     found = []
-    for name in expand(options.rows):
-        found.append(ship(name, place))
-        own = found[-1]
+    for name in [name for name in expand(options.rows) if name != SWEEP]:
+        own = ship(name, place)
+        found.append(own)
         precision = "half" if own["half_precision"] else "full"
         say(options, f"{name}: {own['bytes']:,} bytes, {precision} precision ({own['change']:+.4f} nats in half)")
     return {"shipped": found}
@@ -173,9 +218,9 @@ def zoo(options: argparse.Namespace) -> dict[str, Any]:
     for name in models.names():
         told = models.result(name)
         rows.append(told | {"name": name})
-        say(options, f"{models.PREFIX + name:<24} {told['model']}, {told['table']}")
         ours = number(told["log_likelihood"], told["standard_error"])
         how = f"K = {told['samples']:,}, {told['examples']:,} test examples of {told['data']}, {told['scale']}"
+        say(options, f"{models.PREFIX + name:<24} {told['model']}, {told['table']}")
         say(options, f"{'':<24} log p(x) {ours} nats, {how}")
         say(options, f"{'':<24} {told['parameters']:,} parameters, {told['recipe']}, {told['epochs']:,} epochs")
     if not rows:

@@ -17,6 +17,7 @@ from memgen.layers import MemoryLayer
 from memgen.model import DGM, count_parameters
 from memgen.recipe import Recipe, build, recipe_names
 from memgen.run import WEIGHTS, Run, read_model
+from memgen.zoo import resolve
 
 ABOUT_AUTO = "made from the data, sizes by its rows and columns: memgen train --data table.csv --out RUN"
 
@@ -34,7 +35,7 @@ def parts(model: DGM) -> dict[str, int]:
 
 
 def show(options: argparse.Namespace) -> dict[str, Any]:
-    folder = Path(options.what)
+    folder = resolve(options.what)
     run = Run.open(folder) if folder.is_dir() else None
     if options.what == AUTO and run is None:
         say(options, f"{AUTO}: {ABOUT_AUTO}")

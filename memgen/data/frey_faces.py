@@ -17,6 +17,7 @@ from memgen.errors import MemgenError
 FILE = "frey_rawface.mat"
 SHA256 = "265a83a23adb081755cd3de375509828e690324d1d60f076b8ecebc840d59c64"
 SPLIT_SEED = 1234
+SPLITS = 5
 TEST, VALID = 100, 165
 
 
@@ -70,5 +71,5 @@ OTHER_SPLITS = {
     f"frey_faces-{i}": replace(
         FREY_FACES, about=f"the same faces, split at random with seed {SPLIT_SEED + i}", load=partial(load, i)
     )
-    for i in range(1, 5)
+    for i in range(1, SPLITS)
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -14,16 +14,18 @@ from memgen.data import Dataset
 from memgen.figures.base import Figure
 from memgen.figures.images import image_grid, image_rows
 from memgen.figures.memory import Words, class_slots, disabled, graphs, heat_map
+from memgen.recipe import build
 from memgen.reproduce.rows import IMPUTATION_PAPER
 from memgen.run import Saved
 from memgen.scoring import fill, look
 from memgen.tasks.classification import classify
 from memgen.tasks.features import features
 from memgen.tasks.imputation import AUTHORS_BATCH
-from memgen.tasks.inspection import Inspection, LayerInspection
+from memgen.tasks.inspection import Inspection, LayerInspection, by_class, correlation, preferences
 from memgen.tasks.patterns import missing_entries
 from memgen.tasks.sampling import sample
 from memgen.tasks.scores import SquaredError, squared_error
+from memgen.train import collect_statistics
 
 Found = tuple[dict[str, Any], list[Figure]]
 GRID = 64
@@ -31,8 +33,10 @@ PICTURES = 12
 STEPS = 100
 SCORED, SAMPLES = 100, 100
 """Rows and importance samples for what each slot is worth."""
-LAYER_1, LAYER_2 = (1, 4, 7, 9), (3, 5, 8)
-"""Classes that share a pattern of slots, as the paper says, in layer 1 and in layer 2."""
+ALIKE = ((0, (7, 9)), (1, (7, 9)), (0, (1, 4, 7, 9)), (1, (3, 5, 8)))
+"""Which layer (from the data upwards) prefers slots alike for which classes, as the paper says."""
+STATISTICS = 2000
+"""Training rows for the batch norm of an untrained model."""
 
 
 def generation(saved: Saved, data: Dataset) -> Found:
@@ -95,8 +99,8 @@ def memory(saved: Saved, data: Dataset) -> Found:
     numbers = {
         "rows": found.rows,
         "layers": [_layer(layer) for layer in found.layers],
-        "pixels": {"7 and 9": _entry(found.pixels, 7, 9)},
-        "claims": claims(found),
+        "alike": alike([layer.correlation for layer in found.layers], untrained(saved, data), found.pixels),
+        "disabled": change_of_images(found),
     }
     words = Words("images", "pixels")
     figures = [heat_map(layer, found.labels, words) for layer in found.layers]
@@ -122,30 +126,44 @@ def _layer(layer: LayerInspection) -> dict[str, Any]:
     }
 
 
-def claims(found: Inspection) -> dict[str, Any]:
-    """What the paper says of preferences, in correlations between classes."""
-    one, two = found.layers[0].correlation, found.layers[1].correlation
-    return {
-        "7 and 9 correlate": {"layer 1": _entry(one, 7, 9), "layer 2": _entry(two, 7, 9)},
-        "1, 4, 7, 9 share a pattern in layer 1": group(one, LAYER_1),
-        "3, 5, 8 share a pattern in layer 2": group(two, LAYER_2),
-        "layer 1 resembles raw pixels": {layer.name: layer.pixel_resemblance for layer in found.layers},
-    }
+def untrained(saved: Saved, data: Dataset) -> list[Float[Tensor, "classes classes"]]:
+    """Correlations between classes by the slots that a model with random weights prefers: not due to learning."""
+    recipe = saved.recipe
+    model = build(recipe, saved.model.likelihood.columns)
+    rows = data.rows("train")[:STATISTICS]
+    collect_statistics(model, rows, stochastic=data.stochastic, seed=recipe.training.seed)
+    h = preferences(model, data.rows("test"))
+    return [correlation(by_class(own, data.labels["test"])) for own in h.values()]
 
 
-def _entry(matrix: Tensor | None, i: int, j: int) -> float | None:
-    return None if matrix is None else float(matrix[i, j])
+def alike(
+    layers: Sequence[Float[Tensor, "classes classes"] | None],
+    random: Sequence[Float[Tensor, "classes classes"]],
+    pixels: Float[Tensor, "classes classes"] | None,
+) -> list[dict[str, Any]]:
+    """What the paper says of classes that prefer the same slots, in correlations between classes."""
+    found = []
+    for i, classes in ALIKE:
+        matrix = layers[i]
+        if matrix is not None and pixels is not None:
+            own = {"trained": group(matrix, classes), "untrained": group(random[i], classes)}
+            found.append({"layer": i + 1, "classes": list(classes), **own, "pixels": group(pixels, classes)})
+    return found
 
 
-def group(matrix: Float[Tensor, "classes classes"] | None, own: tuple[int, ...]) -> dict[str, float] | None:
+def change_of_images(found: Inspection) -> dict[str, float]:
+    """Mean absolute change of a pixel when the memory is disabled, for every way of it."""
+    intact = next(iter(found.disabled.values()))
+    return {name: float((images - intact).abs().mean()) for name, images in found.disabled.items()}
+
+
+def group(matrix: Float[Tensor, "classes classes"], own: tuple[int, ...]) -> dict[str, float]:
     """Mean correlation of pairs inside the group and of pairs with one class inside; and the rank of the first among
     those of all groups of that size.
 
     >>> group(torch.tensor([[1.0, 0.9, 0.1], [0.9, 1.0, 0.3], [0.1, 0.3, 1.0]]), (0, 1))["inside"]
     0.9
     """
-    if matrix is None:
-        return None
     n = len(matrix)
 
     def inside(classes: tuple[int, ...]) -> float:

@@ -11,17 +11,18 @@ from typing import Any
 
 import torch
 
+from memgen import __version__
 from memgen.bench.machine import describe
 from memgen.data import Dataset, dataset
-from memgen.errors import MemgenError
+from memgen.errors import FailedError, MemgenError
 from memgen.figures.base import as_json, make_folder
 from memgen.model import count_parameters
-from memgen.recipe import Recipe, form_of
+from memgen.recipe import SECTIONS, Recipe, form_of
 from memgen.reproduce.analyses import ANALYSES
 from memgen.reproduce.rows import FAST, ROWS, Row, Scoring
 from memgen.run import CHECKPOINT, RECIPE, WEIGHTS, Run, Saved, read_model
 from memgen.scoring import score
-from memgen.session import Session, prepared
+from memgen.session import Session, choose_device, prepared
 from memgen.storage import write_atomically
 from memgen.tasks.density import Likelihood, standard_error
 from memgen.train import as_read_by
@@ -31,8 +32,9 @@ SEED = 0
 FIRST = (100, 1000)
 """The mean over the first so many examples is kept, too, so that a few can be verified."""
 CHECKPOINT_EVERY = 120
-COMMIT = "commit"
-"""The file of a run folder that says with which program it was begun."""
+MADE = "made.json"
+"""The file of a run folder that says with which program and on which machine it was begun."""
+NEEDED = ("recipe_sha256", "weights_sha256", "more", "analyses", "before")
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,11 @@ class Job:
         row = ROWS[name.removesuffix(FAST)]
         return Job(row, "fast" if name.endswith(FAST) else "paper", self.seed, self.split)
 
+    @property
+    def chain(self) -> list[Job]:
+        """All jobs whose weights lead to it, from the first on, without itself."""
+        return [] if self.before is None else [*self.before.chain, self.before]
+
     def result(self, place: Place) -> Path:
         """The file of its result."""
         if self.main:
@@ -91,16 +98,24 @@ class Job:
         return place.runs / self.name
 
 
-def read_result(path: Path) -> dict[str, Any] | None:
-    """A result as it is written; None if there is none yet."""
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A table of JSON; None if there is none yet."""
     if not path.exists():
         return None
     try:
         found = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
-        raise MemgenError(f"{path} is damaged: it is not JSON; delete it, and it is made again") from None
+        raise MemgenError(f"{path} is damaged: it is not JSON; bring back the last good one, or delete it") from None
     if not isinstance(found, dict):
-        raise MemgenError(f"{path} is damaged: it is not a result; delete it, and it is made again")
+        raise MemgenError(f"{path} is damaged: it is not a table; bring back the last good one, or delete it")
+    return found
+
+
+def read_result(path: Path) -> dict[str, Any] | None:
+    """A job's result as it is written; None if there is none yet."""
+    found = read_json(path)
+    if found is not None and (lacking := [key for key in NEEDED if key not in found]):
+        raise MemgenError(f"{path} is damaged: it has no {lacking[0]}; bring back the last good one, or delete it")
     return found
 
 
@@ -120,28 +135,35 @@ def train_in(folder: Path, recipe: Recipe, place: Place, start: Saved | None = N
     model = prepared(recipe, data, form_of(recipe), start)
     if run is None:
         run = Run.create(folder, recipe)
-        write_atomically(folder / COMMIT, (commit() + "\n").encode())
+        write_atomically(folder / MADE, as_json({"commit": commit(), "hardware": describe()}))
     if start is not None:
         run.remember_start(start)
     warm = bool(recipe.training.start_from)
     with run.locked(), Session(run, model, data, place.device, CHECKPOINT_EVERY, warm) as session:
         session.train()
-    return run, read_model(folder)
+    return run, read_model(folder, choose_device(place.device))
 
 
 def reproduce(job: Job, place: Place) -> dict[str, Any]:
     """Everything about a job, kept as it comes; what is there already is not done again."""
     path = job.result(place)
     found = read_result(path)
-    if found is not None and found["recipe_sha256"] == recipe_sha256(job.recipe) and not missing(job, found):
-        return found
+    if found is not None and current(job, found):
+        lacking = missing(job, found)
+        if not lacking:
+            return found
+        if not (job.run(place) / CHECKPOINT).exists():
+            raise MemgenError(
+                f"{path} lacks {', '.join(lacking)}, and its run is not in {place.runs}: to train it again would "
+                "replace the number; give other --results"
+            )
     run, saved = train(job, place)
     data = as_read_by(saved.model, dataset(job.recipe.data.name))
     if found is None or found["weights_sha256"] != saved.sha256:
-        found = about(job, run, saved, data)
-        scored = score_as(job.row.scorings[0], run, saved, data)
-        found |= compared(job.row, scored)
-        keep(path, found)
+        found = about(job, run, saved, data, place)
+        found |= compared(job.row, *score_as(job.row.scorings[0], run, saved, data))
+    found["recipe_sha256"] = recipe_sha256(run.recipe)
+    keep(path, found)
     for scoring in job.row.scorings[1:]:
         if str(scoring.samples) not in found["more"]:
             found["more"][str(scoring.samples)] = beside(scoring, job.row.scorings[0], run, saved, data)
@@ -158,6 +180,13 @@ def reproduce(job: Job, place: Place) -> dict[str, Any]:
     return found
 
 
+def current(job: Job, found: dict[str, Any]) -> bool:
+    """Whether a result is of the recipe as it is now, and of those before it."""
+    before = [recipe_sha256(own.recipe) for own in job.chain]
+    own: list[str] = [leg["recipe_sha256"] for leg in found["before"]]
+    return found["recipe_sha256"] == recipe_sha256(job.recipe) and own == before
+
+
 def missing(job: Job, found: dict[str, Any]) -> list[str]:
     """What a result does not have yet."""
     more = [str(scoring.samples) for scoring in job.row.scorings[1:]]
@@ -170,13 +199,11 @@ def keep(path: Path, found: dict[str, Any]) -> None:
     write_atomically(path, as_json(found))
 
 
-def about(job: Job, run: Run, saved: Saved, data: Dataset) -> dict[str, Any]:
+def about(job: Job, run: Run, saved: Saved, data: Dataset, place: Place) -> dict[str, Any]:
     """What a number is worth nothing without."""
     metrics = run.metrics()
-    curve = [
-        [line["epoch"], round(line["seconds"], 1), line["train_bound"]] for line in metrics if "train_bound" in line
-    ]
-    stamp = run.folder / COMMIT
+    scored = [line for line in metrics if "train_bound" in line]
+    made = read_json(run.folder / MADE) or {"commit": "unknown", "hardware": describe()}
     return {
         "row": job.row.name,
         "table": job.row.table,
@@ -184,30 +211,40 @@ def about(job: Job, run: Run, saved: Saved, data: Dataset) -> dict[str, Any]:
         "recipe": job.row.recipe(job.schedule),
         "recipe_sha256": recipe_sha256(run.recipe),
         "weights_sha256": saved.sha256,
-        "commit": stamp.read_text().strip() if stamp.exists() else commit(),
         "seed": job.seed,
         "split": job.split,
         "epochs": saved.epoch,
         "seconds": round(metrics[-1]["seconds"], 1),
-        "start": run.start,
-        "hardware": describe(),
+        "before": [leg(own, place) for own in job.chain],
+        **made,
         "parameters": count_parameters(saved.model),
         "data": data.name,
         "scale": data.scale,
         "binarisation": data.binarisation,
-        "curve": curve,
+        "curve": [[line["epoch"], round(line["seconds"], 1), line["train_bound"]] for line in scored],
         "curve_is": "epoch, seconds, bound on training rows",
         "more": {},
         "analyses": {},
     }
 
 
-def compared(row: Row, scored: tuple[Likelihood, float]) -> dict[str, Any]:
+def leg(job: Job, place: Place) -> dict[str, Any]:
+    """A training that came before, and gave its weights."""
+    run = Run.open(job.run(place))
+    return {
+        "recipe": job.row.recipe(job.schedule),
+        "recipe_sha256": recipe_sha256(run.recipe),
+        "weights_sha256": read_model(run.folder).sha256,
+        "epochs": len(run.metrics()),
+        "seconds": round(run.metrics()[-1]["seconds"], 1),
+    }
+
+
+def compared(row: Row, result: Likelihood, seconds: float) -> dict[str, Any]:
     """The numbers, beside the paper's."""
-    result, _ = scored
     quantity = result.elbo if row.quantity == "elbo" else result.log_p
     return {
-        **summary(scored),
+        **summary(result, seconds),
         "first": {str(n): float(result.log_p[:n].mean()) for n in FIRST if n <= len(result.log_p)},
         "paper": row.paper,
         "compared": row.quantity,
@@ -216,8 +253,9 @@ def compared(row: Row, scored: tuple[Likelihood, float]) -> dict[str, Any]:
     }
 
 
-def summary(scored: tuple[Likelihood, float]) -> dict[str, Any]:
-    result, seconds = scored
+def summary(result: Likelihood, seconds: float) -> dict[str, Any]:
+    if not bool(result.log_p.isfinite().all()):
+        raise FailedError("log p(x) is not finite for some test examples: these weights are of no use")
     return {
         "log_likelihood": result.mean,
         "standard_error": result.standard_error,
@@ -245,7 +283,7 @@ def beside(scoring: Scoring, first: Scoring, run: Run, saved: Saved, data: Datas
     examples = len(data.rows("test"))
     rows = chosen(examples, scoring.examples or examples)
     gain = result.log_p - score_as(first, run, saved, data)[0].log_p[rows]
-    return summary((result, seconds)) | {"gain": float(gain.mean()), "gain_standard_error": standard_error(gain)}
+    return summary(result, seconds) | {"gain": float(gain.mean()), "gain_standard_error": standard_error(gain)}
 
 
 def chosen(n: int, k: int) -> torch.Tensor:
@@ -254,25 +292,37 @@ def chosen(n: int, k: int) -> torch.Tensor:
 
 
 def recipe_sha256(recipe: Recipe) -> str:
-    return hashlib.sha256(recipe.to_toml().encode()).hexdigest()
+    """Of the settings that are not the defaults, so that a setting which a later version adds changes nothing.
+
+    >>> recipe_sha256(Recipe(about="one")) == recipe_sha256(Recipe(about="other"))
+    True
+    """
+    own, defaults = recipe.to_dict(), Recipe().to_dict()
+    told = {part: {k: v for k, v in own[part].items() if v != defaults[part][k]} for part in SECTIONS}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
 def commit() -> str:
-    """The commit of the program, or its version where it is no clone."""
-    here = Path(__file__).parent
-    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    try:
-        found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        from memgen import __version__
+    """The commit of the program, with a mark where it has been changed since; its version where it is no clone."""
+    package = Path(__file__).parents[1]
 
+    def git(*words: str) -> str:
+        return subprocess.run(["git", "-C", str(package), *words], capture_output=True, text=True, check=True).stdout
+
+    try:
+        git("ls-files", "--error-unmatch", str(Path(__file__)))  # it may lie inside a clone of something else
+        return git("rev-parse", "HEAD").strip() + (
+            "-changed" if git("status", "--porcelain", "--", ".").strip() else ""
+        )
+    except (OSError, subprocess.CalledProcessError):
         return f"version {__version__}"
-    return found
 
 
 def state(job: Job, place: Place) -> str:
     """How far a job is, in words."""
     found = read_result(job.result(place))
+    if found is not None and not current(job, found):
+        return "outdated: the recipe has changed since"
     if found is not None:
         lacking = missing(job, found)
         return "done" if not lacking else f"scored; to do: {', '.join(lacking)}"

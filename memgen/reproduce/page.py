@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from memgen.errors import MemgenError
-from memgen.reproduce.jobs import read_result
+from memgen.reproduce.jobs import read_json, read_result
+from memgen.reproduce.pairs import over, valid
 from memgen.reproduce.rows import FREY, IMPUTATION_PAPER, MNIST, OCR, PAIRS, ROWS, SLOT_PAPER, SVM_PAPER, SWEEP, Row
 from memgen.storage import write_atomically
 
 PAGE = "REPRODUCTION.md"
 REMARKS = "remarks.json"
-"""What a person adds: row -> a sentence on why a number is what it is."""
+"""What a person adds: a row, or another key of `mismatches`, -> a sentence on why that may be so."""
 QUOTED = {
     MNIST: "Quoted there from others: VAE, IWAE-5, IWAE-50 and two-layer IWAE-50 of Burda et al. -86.76, -85.54, "
-    "-84.78, -82.90; DBN -84.55; DRAW -80.97 (these at other scales or binarisations: not for this column).",
+    "-84.78, -82.90; DBN -84.55; DRAW -80.97 (at other scales or binarisations: not for this column). "
+    "On a fixed binarisation: RWS-SBN/SBN -85.48, RWS-NADE/NADE -85.23, NADE -88.86, DARN -84.13.",
     OCR: "Quoted there from others: RWS-SBN/SBN -29.99, RWS-NADE/NADE -26.43, NADE -27.22, DARN -28.17.",
 }
 Results = dict[str, dict[str, Any]]
@@ -31,9 +33,11 @@ def write_page(folder: Path) -> Path:
 def page(folder: Path) -> str:
     """The whole page."""
     results = {name: found for name in ROWS if (found := read_result(folder / f"{name}.json")) is not None}
-    remarks = read_result(folder / REMARKS) or {}
-    if unknown := [name for name in remarks if name not in ROWS]:
-        raise MemgenError(f"{folder / REMARKS} speaks of {unknown[0]}, which is no row")
+    remarks = read_json(folder / REMARKS) or {}
+    swept = read_json(folder / f"{SWEEP}.json")
+    found = mismatches(results, swept)
+    if idle := [key for key in remarks if key not in found and key not in ROWS]:
+        raise MemgenError(f"{folder / REMARKS} speaks of {idle[0]!r}, where nothing is amiss")
     parts = [
         heading(results),
         *(table(results, name) for name in (MNIST, OCR, FREY)),
@@ -43,8 +47,8 @@ def page(folder: Path) -> str:
         svm(results),
         claims(results),
         slots(results),
-        sweep(read_result(folder / f"{SWEEP}.json")),
-        short_of(results, remarks),
+        sweep(swept),
+        short_of(found, results, remarks),
         figures(results),
         curves(results),
     ]
@@ -56,13 +60,13 @@ def heading(results: Results) -> str:
     machines = sorted({f"{own['hardware']['cpu']}, {own['hardware']['cores']} cores" for own in results.values()})
     return (
         "# The paper's numbers beside ours\n\n"
-        "Made by `memgen reproduce` from the JSON files of this folder; not edited by hand. Likelihoods are in nats,\n"
-        "the higher the better, ± is the standard error over test examples; the paper gives none. A `-fast` recipe \n"
-        "has the architecture, data, losses and parameters of its row and another schedule of training, chosen on\n"
-        "validation data; the test set was scored once, at the end. "
-        f"{done}, on: {'; '.join(machines) or 'no machine yet'}.\n\n"
-        "Run a row again with `memgen reproduce ROW`, see how far all are with `memgen reproduce --status`, score\n"
-        "shipped weights again with `memgen reproduce --verify ROW`."
+        "Made by `memgen reproduce` from the JSON files of this folder, not edited by hand. Likelihoods are in "
+        "nats, the higher the better; ± is the standard error over test examples, and the paper gives none. A `-fast` "
+        "recipe has the architecture, data, losses and number of parameters of its row; optimizer, schedule, averages, "
+        "gradient estimator and starting values are others ([docs/reproduction.md](../docs/reproduction.md) says how "
+        f"they were chosen). {done}, on: {'; '.join(machines) or 'no machine yet'}.\n\n"
+        "`memgen reproduce --status` shows how far all rows are, `memgen reproduce ROW --results OTHER --runs OTHER` "
+        "does one again from the start, `memgen reproduce --verify ROW` scores shipped weights again."
     )
 
 
@@ -84,8 +88,8 @@ def table(results: Results, name: str) -> str:
     text = f"## {name}\n\n{grid(heads, rows)}"
     if name == OCR:
         text += "\n\n" + letters(results)
-    if name == FREY:
-        text += "\n\n" + faces(results)
+    if name == FREY and (more := faces(results)):
+        text += "\n\n" + more
     return text + (f"\n\n{QUOTED[name]}" if name in QUOTED else "")
 
 
@@ -93,18 +97,25 @@ def table_row(row: Row, own: dict[str, Any] | None) -> Sequence[str]:
     digits = 0 if row.table == FREY else 2
     if own is None:
         return (row.model, number(row.paper, digits=digits), "not done", "", "", "", "", f"`{row.name}`")
-    error = own["standard_error"] if row.quantity == "log_likelihood" else own["elbo_standard_error"]
     more = 1 if row.table == FREY else 2
     return (
         row.model,
         number(row.paper, digits=digits),
-        number(own[row.quantity], error, more),
+        number(own[row.quantity], own["difference_standard_error"], more),
         number(own["difference"], digits=more, sign=True),
         f"K = {own['samples']:,}, {own['examples']:,} examples",
-        f"{own['epochs']:,}",
-        duration(own["seconds"]),
+        *effort(own),
         f"`{own['recipe']}`, {own['seed']}",
     )
+
+
+def effort(own: dict[str, Any]) -> tuple[str, str]:
+    """Epochs and time of a training, and of those whose weights it began with."""
+    epochs, seconds = f"{own['epochs']:,}", duration(own["seconds"])
+    if own["before"]:
+        epochs += f" (+ {sum(leg['epochs'] for leg in own['before']):,} before)"
+        seconds += f" (+ {duration(sum(leg['seconds'] for leg in own['before']))} before)"
+    return epochs, seconds
 
 
 def duration(seconds: float) -> str:
@@ -153,52 +164,47 @@ def faces(results: Results) -> str:
 
 
 def differences(folder: Path) -> str:
-    """With memory minus without."""
+    """One row minus another."""
     rows: list[tuple[str, ...]] = []
     totals: list[tuple[str, ...]] = []
-    for name in PAIRS:
-        found = read_result(folder / "differences" / f"{name}.json")
-        if found is None:
-            continue
-        rows += [
-            (
-                f"`{name}` - `{found['without']}`",
-                own["schedule"],
-                str(own["seed"]),
-                str(own["split"]),
-                number(own["mean"], own["standard_error"], 2, sign=True),
-                verdict(own["mean"], own["standard_error"]),
+    for pair in PAIRS:
+        found = valid(folder, pair)
+        name = f"`{pair[0]}` - `{pair[1]}`"
+        for own in found:
+            values = number(own["mean"], own["standard_error"], 2, sign=True)
+            rows.append((name, own["schedule"], str(own["seed"]), str(own["split"]), values))
+        for schedule in sorted({own["schedule"] for own in found}):
+            own = over(found, schedule)
+            values = number(own["mean"], own["standard_error"], 2, sign=True)
+            trainings = f"{own['trainings']} {own['over']}"
+            totals.append(
+                (name, schedule, trainings, values, verdict(own["mean"], own["standard_error"], own["trainings"]))
             )
-            for own in found["pairs"]
-        ]
-        totals += [
-            (
-                f"`{name}` - `{found['without']}`",
-                schedule,
-                str(own["trainings"]),
-                number(own["mean"], own["standard_error"], 2, sign=True),
-                verdict(own["mean"], own["standard_error"]),
-            )
-            for schedule, own in sorted(found["over_pairs"].items())
-        ]
     if not rows:
         return ""
-    each = grid(("pair", "schedule", "seed", "split", "difference in nats, ± over images", ""), rows)
-    mean = grid(("pair", "schedule", "trainings", "mean difference, ± over trainings", ""), totals)
-    return f"## With memory minus without, the same recipe, image by image\n\n{each}\n\n{mean}"
+    each = grid(("pair", "schedule", "seed", "split", "difference in nats, ± over images"), rows)
+    mean = grid(("pair", "schedule", "over", "mean difference, ± over trainings", ""), totals)
+    text = (
+        "± over images says how well the difference of these two trained models is known. Whether one kind of model is "
+        "better is asked of several trainings, in the second table: a difference counts where the interval of 95% "
+        "(Student's t) leaves out zero."
+    )
+    return f"## Differences, the same schedule, image by image\n\n{text}\n\n{each}\n\n{mean}"
 
 
-def verdict(mean: float, error: float | None) -> str:
-    """Two standard errors are what is called a difference.
+def verdict(mean: float, error: float | None, n: int) -> str:
+    """By Student's t over n trainings.
 
-    >>> verdict(0.1, 0.2), verdict(1.0, 0.2), verdict(1.0, None)
-    ('no detectable difference', 'memory helps', 'one training')
+    >>> verdict(1.0, 0.2, 2), verdict(1.0, 0.2, 5), verdict(1.0, None, 1)
+    ('no detectable difference', 'the first is better', 'one training: open')
     """
-    if error is None:
-        return "one training"
-    if abs(mean) < 2 * error:
+    if error is None or n < 2:
+        return "one training: open"
+    from scipy.stats import t  # takes half a second to import
+
+    if abs(mean) < float(t.ppf(0.975, n - 1)) * error:
         return "no detectable difference"
-    return "memory helps" if mean > 0 else "memory hurts"
+    return "the first is better" if mean > 0 else "the second is better"
 
 
 def others(folder: Path) -> str:
@@ -208,18 +214,15 @@ def others(folder: Path) -> str:
         own = read_result(path)
         if own is None:
             continue
-        quantity = own["compared"]
-        error = own["standard_error"] if quantity == "log_likelihood" else own["elbo_standard_error"]
         rows.append(
             (
                 f"`{own['recipe']}`",
                 str(own["seed"]),
                 str(own["split"]),
-                number(own[quantity], error),
+                number(own[own["compared"]], own["difference_standard_error"]),
                 number(own["difference"], digits=2, sign=True),
                 f"K = {own['samples']:,}, {own['examples']:,} examples",
-                f"{own['epochs']:,}",
-                duration(own["seconds"]),
+                *effort(own),
             )
         )
     if not rows:
@@ -244,7 +247,7 @@ def imputation(results: Results) -> str:
                     number(theirs, digits=4),
                     number(exact["mse"], exact["standard_error"], 4),
                     number(batch["mse"], batch["standard_error"], 4),
-                    "at or below" if min(exact["mse"], batch["mse"]) <= theirs else "above",
+                    "at or below" if batch["mse"] <= theirs else "above",
                 )
             )
     if not rows:
@@ -266,6 +269,7 @@ def svm(results: Results) -> str:
     for name, theirs in SVM_PAPER.items():
         if (own := results.get(name, {}).get("analyses", {}).get("svm")) is not None:
             ours = f"{own['accuracy']:.2%} ± {own['standard_error']:.2%}"
+            ours += "" if own["converged"] else " (the solver stopped before its tolerance)"
             rows.append((ROWS[name].model, f"{theirs:.2%}", ours, f"{100 * (own['accuracy'] - theirs):+.2f}"))
     text = "## A linear SVM on the last deterministic layer of Q\n\n"
     return text + (grid(("model", "paper", "ours", "points more"), rows) if rows else "Not done.")
@@ -273,48 +277,53 @@ def svm(results: Results) -> str:
 
 def claims(results: Results) -> str:
     """What the paper says of preferences, in numbers."""
-    own = results.get("mnist-mem-vae", {}).get("analyses", {}).get("memory")
+    own = memory_of(results)
     if own is None:
         return "## Claims about the slots\n\nNot done."
-    found = own["claims"]
-    seven, one, two = (
-        found[key]
-        for key in (
-            "7 and 9 correlate",
-            "1, 4, 7, 9 share a pattern in layer 1",
-            "3, 5, 8 share a pattern in layer 2",
-        )
-    )
-    alike = found["layer 1 resembles raw pixels"]
     rows = [
         (
-            "7 and 9 correlate",
-            f"correlation {seven['layer 1']:.2f} in layer 1, {seven['layer 2']:.2f} in layer 2; raw pixels "
-            f"{own['pixels']['7 and 9']:.2f}",
-            "holds" if min(seven.values()) > 0.5 else "does not hold in both layers",
-        ),
-        ("layer 1 has a pattern shared by 1, 4, 7, 9", *shared(one)),
-        ("layer 2 has a pattern shared by 3, 5, 8", *shared(two)),
-        (
-            "layer 1's class correlations resemble those of raw pixels",
-            "correlation between the two sets: " + ", ".join(f"{value:.2f} ({name})" for name, value in alike.items()),
-            "holds" if alike["layer 1"] > 0.5 else "does not hold",
-        ),
+            f"{words(one)} prefer slots alike in layer {one['layer']}",
+            *(f"{one[key]['inside']:.2f} / {one[key]['across']:.2f}" for key in ("trained", "untrained", "pixels")),
+            f"{one['trained']['rank']} of {one['trained']['groups']}",
+            "holds" if holds(one) else "does not hold",
+        )
+        for one in own["alike"]
     ]
-    return "## Claims about the slots\n\n" + grid(("the paper says", "MEM-VAE here", ""), rows)
-
-
-def shared(group: dict[str, Any]) -> tuple[str, str]:
+    heads = ("the paper says", "MEM-VAE", "the same untrained", "raw pixels", "rank", "")
+    resemble = ", ".join(f"{layer['resemblance_to_pixels']:.2f} ({layer['name']})" for layer in own["layers"])
     text = (
-        f"mean correlation {group['inside']:.2f} inside, {group['across']:.2f} to the other classes; rank "
-        f"{group['rank']} of the {group['groups']} groups of that size"
+        "Mean correlation between the preferences of these classes / between theirs and those of the others; and the "
+        "rank of the first among all groups of so many classes. The claim counts as true where the rank is in the "
+        "first tenth and inside minus across is larger than in the untrained model.\n\n"
     )
-    return text, "holds" if group["rank"] <= max(1, group["groups"] // 10) else "is not among the first tenth of groups"
+    alike = own["layers"][0]["resemblance_to_pixels"], own["layers"][1]["resemblance_to_pixels"]
+    pixels = (
+        "\n\nLayer 1's class correlations resemble those of raw pixels: the correlation between the two sets is "
+        f"{resemble}; layer 1 is {'more' if alike[0] > alike[1] else 'not more'} like the pixels than layer 2.\n\n"
+    )
+    off = ", ".join(f"{name}: {value:.3f}" for name, value in own["disabled"].items())
+    disabled = f"Disabled memory, mean absolute change of a pixel of 20 samples: {off}."
+    return "## Claims about the slots\n\n" + text + grid(heads, rows) + pixels + disabled
+
+
+def memory_of(results: Results, name: str = "mnist-mem-vae") -> dict[str, Any] | None:
+    found: dict[str, Any] | None = results.get(name, {}).get("analyses", {}).get("memory")
+    return found
+
+
+def words(claim: dict[str, Any]) -> str:
+    return ", ".join(map(str, claim["classes"]))
+
+
+def holds(claim: dict[str, Any]) -> bool:
+    own, random = claim["trained"], claim["untrained"]
+    first = own["rank"] <= max(1, own["groups"] // 10)
+    return bool(first and own["inside"] - own["across"] > random["inside"] - random["across"])
 
 
 def slots(results: Results) -> str:
     """The preference table under the pictures of slots."""
-    own = results.get("mnist-vis-mem-vae", {}).get("analyses", {}).get("memory")
+    own = memory_of(results, "mnist-vis-mem-vae")
     if own is None:
         return "## Slots as images\n\nNot done."
     ours = own["layers"][0]["preferences"]
@@ -345,21 +354,42 @@ def sweep(own: dict[str, Any] | None) -> str:
     return f"## How to share 100 slots\n\n{text}\n\n{grid(heads, rows)}"
 
 
-def short_of(results: Results, remarks: dict[str, str]) -> str:
-    """What does not match, and why that may be."""
-    lines = []
+def mismatches(results: Results, swept: dict[str, Any] | None) -> dict[str, str]:
+    """Everything that is worse than the paper's or otherwise: a key for remarks -> a sentence with the number."""
+    found = {}
     for name, own in results.items():
         gap, error = own["difference"], own["difference_standard_error"]
         if gap < 0:
-            line = f"- `{name}` is {-gap:.2f} ± {error:.2f} nats below the paper after {own['epochs']:,} epochs"
-            line += f"; {still_rising(own)}" if len(own["curve"]) > 1 else ""
-            lines.append(line + f". {remarks.get(name, '')}".rstrip())
-        elif name in remarks:
-            lines.append(f"- `{name}`: {remarks[name]}")
-    undone = [f"`{name}`" for name in ROWS if name not in results]
-    if undone:
+            text = f"`{name}` is {-gap:.2f} ± {error:.2f} nats below the paper after {effort(own)[0]} epochs"
+            text += ", which is within two standard errors" if -gap < 2 * error else ""
+            found[name] = text + (f"; {still_rising(own)}" if len(own["curve"]) > 1 else "")
+    for pattern, paper in IMPUTATION_PAPER.items():
+        for name, theirs in paper.items():
+            own = results.get(name, {}).get("analyses", {}).get("imputation")
+            if own is not None and (mse := own["patterns"][pattern]["batch_statistics"]["mse"]) > theirs:
+                found[f"{name} {pattern}"] = f"`{name}`, {pattern}: error {mse:.4f} where the paper has {theirs:.4f}"
+    for name, theirs in SVM_PAPER.items():
+        own = results.get(name, {}).get("analyses", {}).get("svm")
+        if own is not None and own["accuracy"] < theirs:
+            found[f"{name} svm"] = f"`{name}`, SVM: {own['accuracy']:.2%} where the paper has {theirs:.2%}"
+    for claim in (memory_of(results) or {"alike": []})["alike"]:
+        if not holds(claim):
+            key = f"layer {claim['layer']}: {words(claim)}"
+            found[key] = f"That {words(claim)} prefer slots alike in layer {claim['layer']} does not hold here"
+    if swept is not None:
+        best = max(swept["splits"], key=lambda name: swept["splits"][name]["log_likelihood"])
+        if best != "70-30":
+            found["slots"] = f"Of the ways to share 100 slots, {best} was best here, not 70-30"
+    return found
+
+
+def short_of(found: dict[str, str], results: Results, remarks: dict[str, str]) -> str:
+    """What does not match, and why that may be."""
+    lines = [f"- {text}. {remarks.get(key, '')}".rstrip() for key, text in found.items()]
+    lines += [f"- `{name}`: {remarks[name]}" for name in results if name in remarks and name not in found]
+    if undone := [f"`{name}`" for name in ROWS if name not in results]:
         lines.append(f"- Not done yet: {', '.join(undone)}.")
-    text = "\n".join(lines) or "Every row that is done is at or above the paper's number."
+    text = "\n".join(lines) or "Everything that is done is at the paper's number or better."
     return f"## What does not match\n\n{text}"
 
 

@@ -1,4 +1,4 @@
-"""With memory minus without, under the same recipe: paired over images, and over seeds and splits."""
+"""One row minus another under the same schedule: paired over images, and over seeds and splits."""
 
 from __future__ import annotations
 
@@ -7,63 +7,91 @@ from typing import Any
 
 import torch
 
-from memgen.reproduce.jobs import Job, Place, keep, read_result
+from memgen.reproduce.jobs import Job, Place, current, keep, read_json, read_result
 from memgen.reproduce.rows import PAIRS, ROWS
 from memgen.run import Run
 from memgen.tasks.density import Likelihood, standard_error
 
 
-def file_of(place: Place, row: str) -> Path:
-    return place.results / "differences" / f"{row}.json"
+def file_of(results: Path, pair: tuple[str, str]) -> Path:
+    return results / "differences" / f"{pair[0]}--{pair[1]}.json"
 
 
-def update(job: Job, place: Place) -> dict[str, Any] | None:
-    """Take the difference in which a job has a part, if its other half is there too, into the file of its pair."""
-    with_memory = (
-        job.row.name if job.row.name in PAIRS else {plain: mem for mem, plain in PAIRS.items()}.get(job.row.name)
-    )
-    if with_memory is None:
+def update(job: Job, place: Place) -> None:
+    """Take the differences in which a job has a part, and whose other half is there, into the files of the pairs."""
+    for pair in PAIRS:
+        if job.row.name in pair:
+            halves = [Job(ROWS[name], job.schedule, job.seed, job.split) for name in pair]
+            if (entry := difference(halves, place)) is not None:
+                add(file_of(place.results, pair), entry, halves)
+
+
+def difference(halves: list[Job], place: Place) -> dict[str, Any] | None:
+    """First minus second, image by image; None if either is not scored, or not on this machine."""
+    first, second = (kept(half, place) for half in halves)
+    if first is None or second is None:
         return None
-    halves = [Job(ROWS[name], job.schedule, job.seed, job.split) for name in (with_memory, PAIRS[with_memory])]
-    scored = [kept(half, place) for half in halves]
-    if scored[0] is None or scored[1] is None:
-        return None
-    quantity = "elbo" if job.row.quantity == "elbo" else "log_p"
-    difference = getattr(scored[0], quantity) - getattr(scored[1], quantity)
-    entry = {
-        "schedule": job.schedule,
-        "seed": job.seed,
-        "split": job.split,
-        "mean": float(difference.mean()),
-        "standard_error": standard_error(difference),
-        "examples": len(difference),
+    quantity = "elbo" if halves[0].row.quantity == "elbo" else "log_p"
+    values = getattr(first[0], quantity) - getattr(second[0], quantity)
+    return {
+        "schedule": halves[0].schedule,
+        "seed": halves[0].seed,
+        "split": halves[0].split,
+        "mean": float(values.mean()),
+        "standard_error": standard_error(values),
+        "examples": len(values),
+        "weights_sha256": [first[1], second[1]],
     }
-    path = file_of(place, with_memory)
-    before = read_result(path) or {"pairs": []}
-    same = (entry["schedule"], entry["seed"], entry["split"])
-    pairs = [old for old in before["pairs"] if (old["schedule"], old["seed"], old["split"]) != same] + [entry]
-    pairs.sort(key=lambda own: (own["schedule"], own["seed"], own["split"]))
-    found: dict[str, Any] = {"row": with_memory, "without": PAIRS[with_memory], "quantity": quantity, "pairs": pairs}
-    found["over_pairs"] = {schedule: over(pairs, schedule) for schedule in {own["schedule"] for own in pairs}}
-    keep(path, found)
-    return found
 
 
-def kept(job: Job, place: Place) -> Likelihood | None:
-    """What was scored of a job, image by image, where its run is on this machine."""
+def add(path: Path, entry: dict[str, Any], halves: list[Job]) -> None:
+    def key(own: dict[str, Any]) -> tuple[str, int, int]:
+        return own["schedule"], own["seed"], own["split"]
+
+    before = (read_json(path) or {"pairs": []})["pairs"]
+    pairs = sorted([own for own in before if key(own) != key(entry)] + [entry], key=key)
+    keep(path, {"first": halves[0].row.name, "second": halves[1].row.name, "pairs": pairs})
+
+
+def kept(job: Job, place: Place) -> tuple[Likelihood, str] | None:
+    """What was scored of a job, image by image, where its run is on this machine; and the hash of its weights."""
+    if job.schedule not in job.row.schedules:
+        return None
     result, folder = read_result(job.result(place)), job.run(place)
-    if result is None or not folder.is_dir():
+    if result is None or not current(job, result) or not folder.is_dir():
         return None
     scores = Run.open(folder).scores("test", result["samples"], 0, result["weights_sha256"])
     found = scores.read()[0]
-    return found if found is not None and len(found.log_p) == result["examples"] else None
+    whole = found is not None and len(found.log_p) == result["examples"]
+    return (found, result["weights_sha256"]) if found is not None and whole else None
+
+
+def valid(results: Path, pair: tuple[str, str]) -> list[dict[str, Any]]:
+    """The differences of a pair that belong to the results as they are now."""
+    found = []
+    for entry in (read_json(file_of(results, pair)) or {"pairs": []})["pairs"]:
+        halves = [Job(ROWS[name], entry["schedule"], entry["seed"], entry["split"]) for name in pair]
+        own = [read_result(half.result(Place(results, results))) for half in halves]
+        if [None if one is None else one["weights_sha256"] for one in own] == entry["weights_sha256"]:
+            found.append(entry)
+    return found
 
 
 def over(pairs: list[dict[str, Any]], schedule: str) -> dict[str, Any]:
-    """Mean over the trainings of one schedule, and its standard error over them."""
-    means = torch.tensor([own["mean"] for own in pairs if own["schedule"] == schedule], dtype=torch.float64)
+    """Mean over the trainings of one schedule, and its standard error over them: over splits of the data where there
+    are several, the mean over the seeds of each; else over seeds.
+    """
+    by_split: dict[int, list[float]] = {}
+    for own in pairs:
+        if own["schedule"] == schedule:
+            by_split.setdefault(own["split"], []).append(own["mean"])
+    only = next(iter(by_split.values()))
+    means = torch.tensor(
+        only if len(by_split) == 1 else [sum(own) / len(own) for own in by_split.values()], dtype=torch.float64
+    )
     return {
         "trainings": len(means),
+        "over": "seeds" if len(by_split) == 1 else "splits",
         "mean": float(means.mean()),
         "standard_error": standard_error(means) if len(means) > 1 else None,
     }

@@ -34,6 +34,8 @@ NUMBERS = (
 
 def ship(name: str, place: Place) -> dict[str, Any]:
     """Put the weights of a row into the zoo, in half precision if that leaves its likelihood as it is."""
+    if name not in ROWS:
+        raise MemgenError(f"{name} is no row with weights to ship")
     job = Job(ROWS[name], ROWS[name].schedule)
     result = read_result(job.result(place))
     if result is None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from memgen.data import dataset
 from memgen.recipe import Recipe
-from memgen.reproduce.jobs import Place, keep, read_result, recipe_sha256, train_in
+from memgen.reproduce.jobs import MADE, Place, keep, read_json, recipe_sha256, train_in
 from memgen.reproduce.rows import SLOT_SPLITS, SWEEP
 from memgen.scoring import score
 from memgen.tasks.density import standard_error
@@ -14,7 +14,7 @@ from memgen.train import as_read_by
 
 BASE = "mnist-mem-vae-fast"
 EPOCHS = 20
-ROWS, SAMPLES = 2000, 500
+EXAMPLES, SAMPLES = 2000, 500
 PAPER = (70, 30)
 
 
@@ -27,30 +27,34 @@ def recipe_of(slots: tuple[int, int]) -> Recipe:
 def sweep(place: Place) -> dict[str, Any]:
     """Train and score every split of the slots; what is there already is not done again."""
     path = place.results / f"{SWEEP}.json"
-    found = read_result(path)
+    found = read_json(path)
     sha256 = {name_of(slots): recipe_sha256(recipe_of(slots)) for slots in SLOT_SPLITS}
     if found is not None and found["recipe_sha256"] == sha256:
         return found
     data = dataset(Recipe.named(BASE).data.name)
-    scores = {}
+    scores, made = {}, {}
     for slots in SLOT_SPLITS:
         run, saved = train_in(place.runs / f"slots-{name_of(slots)}", recipe_of(slots), place)
-        x = as_read_by(saved.model, data).fixed("valid", ROWS)
+        x = as_read_by(saved.model, data).fixed("valid", EXAMPLES)
         scores[slots] = score(run, saved, x, "valid", SAMPLES)[0].log_p
+        seconds = round(run.metrics()[-1]["seconds"], 1)
+        made[slots] = {"weights_sha256": saved.sha256, "seconds": seconds, **(read_json(run.folder / MADE) or {})}
     own = {
         name_of(slots): {
             "log_likelihood": float(log_p.mean()),
             "standard_error": standard_error(log_p),
             "minus_paper": float((log_p - scores[PAPER]).mean()),
             "minus_paper_standard_error": standard_error(log_p - scores[PAPER]),
+            **made[slots],
         }
         for slots, log_p in scores.items()
     }
     result = {
         "recipe": BASE,
         "recipe_sha256": sha256,
+        "seed": Recipe.named(BASE).training.seed,
         "epochs": EPOCHS,
-        "examples": ROWS,
+        "examples": EXAMPLES,
         "samples": SAMPLES,
         "data": "the first rows of the validation images",
         "splits": own,
