@@ -120,6 +120,14 @@ def _add_model(command: Parser) -> None:
     command.add_argument("path", metavar="RUN", type=Path, help="a run folder, a model file or zoo:NAME")
 
 
+def _add_compile(command: Parser) -> None:
+    command.add_argument(
+        "--compile",
+        action="store_true",
+        help="torch.compile the loss: half a minute at the start, a fifth less time for every step at K = 1",
+    )
+
+
 def _add_device(command: Parser) -> None:
     command.add_argument(
         "--device", default="auto", help="cpu, cuda, cuda:1, ...; auto (default): a GPU if there is one"
@@ -188,6 +196,7 @@ def _add_train(commands: Any) -> None:
     command.add_argument(
         "--tensorboard", action="store_true", help="also write metrics for TensorBoard into RUN/tensorboard"
     )
+    _add_compile(command)
     _add_device(command)
 
 
@@ -545,6 +554,7 @@ def _add_reproduce(commands: Any) -> None:
     command.add_argument(
         "--runs", type=Path, default=Path("runs/reproduce"), metavar="FOLDER", help="for runs (default runs/reproduce)"
     )
+    _add_compile(command)
     _add_device(command)
 
 

@@ -35,6 +35,9 @@ from memgen.train import (
     training_rows,
 )
 
+COMPILED = "compiled"
+"""The path of a run whose loss torch.compile has made."""
+
 
 class Stopped(KeyboardInterrupt):
     """Ctrl-C or SIGTERM, taken at the end of a step."""
@@ -61,14 +64,21 @@ class Session:
     """
 
     def __init__(
-        self, run: Run, model: DGM, data: Dataset, device: str, checkpoint_every: int, warm: bool = False
+        self,
+        run: Run,
+        model: DGM,
+        data: Dataset,
+        device: str,
+        checkpoint_every: int,
+        warm: bool = False,
+        compiled: bool = False,
     ) -> None:
         self.run, self.checkpoint_every = run, checkpoint_every
         checkpoint = run.checkpoint()
-        self.execution = choose_execution(device, None if checkpoint is None else checkpoint.execution)
+        self.execution = choose_execution(device, None if checkpoint is None else checkpoint.execution, compiled)
         model = model.to(self.execution["device"])
         self.data = as_read_by(model, data)
-        self.state = begin(model, run.recipe, warm)
+        self.state = begin(model, run.recipe, warm, self.execution["path"] == COMPILED)
         run.restore(self.state, checkpoint)
         self.stop = False
         self.note = ""
@@ -173,9 +183,9 @@ def choose_device(name: str) -> str:
     return name
 
 
-def choose_execution(device: str, kept: dict[str, Any] | None) -> dict[str, Any]:
+def choose_execution(device: str, kept: dict[str, Any] | None, compiled: bool = False) -> dict[str, Any]:
     """What else the bits of a result depend on: decided when a run starts, kept when it is resumed."""
-    path = "plain" if library() is None else "native"
+    path = COMPILED if compiled else "plain" if library() is None else "native"
     if kept is None:
         threads, version = torch.get_num_threads(), torch.__version__
         return {"device": choose_device(device), "threads": threads, "torch": str(version), "path": path}
@@ -189,6 +199,8 @@ def choose_execution(device: str, kept: dict[str, Any] | None) -> dict[str, Any]
             "last bits from that of an uninterrupted run",
             stacklevel=2,
         )
+    if COMPILED in (kept["path"], path):
+        return kept
     if kept["path"] != path:
         warnings.warn(
             f"this run was started with {kept['path']} kernels, here are {path} ones: its end may differ in the last "

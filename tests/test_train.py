@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import shutil
+import subprocess
+import sys
 from collections import namedtuple
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +21,7 @@ from memgen.errors import MemgenError
 from memgen.model import DGM, Batch
 from memgen.objective import importance, loss, plain
 from memgen.recipe import Recipe, build
+from memgen.run import load
 from memgen.tasks.density import log_likelihood
 from memgen.train import (
     Epoch,
@@ -420,3 +425,22 @@ def test_the_best_epoch_on_validation_rows_is_kept_and_survives_a_checkpoint(mon
     assert all(value.equal(model.state_dict()[name]) for name, value in other.chosen.state_dict().items())
     with pytest.raises(MemgenError, match="validation rows"):
         recipe.override("data.train_on=train+valid")
+
+
+def test_a_compiled_loss_trains_like_the_plain_one(tmp_path: Path) -> None:
+    """Weights after some epochs agree; what cannot be compiled is refused."""
+    if shutil.which("g++") is None:
+        pytest.skip("torch.compile needs a C++ compiler, and there is none")
+    settings = ["model.hidden=[12, 8]", "model.slots=[5, 3]", "objective.estimator=stl", "training.epochs=3"]
+    settings += ["training.drop_incomplete=true", "training.evaluate_every=0"]
+    more = [part for setting in settings for part in ("--set", setting)]
+    for name, options in (("plain", []), ("compiled", ["--compile"])):
+        # Not in this process: torch.compile cannot look into functions whose types are being checked.
+        command = [sys.executable, "-m", "memgen", "train", "digits-mem-vae", "--out", str(tmp_path / name)]
+        subprocess.run([*command, *more, *options], check=True, capture_output=True)
+    plain, compiled = (load(tmp_path / name) for name in ("plain", "compiled"))
+    for (name, a), b in zip(plain.named_parameters(), compiled.parameters(), strict=True):
+        assert torch.allclose(a, b, rtol=1e-3, atol=1e-4), name
+    warming, model = small("objective.kl_warmup_epochs=1")
+    with pytest.raises(MemgenError, match="leave out --compile"):
+        begin(model, warming, compiled=True)

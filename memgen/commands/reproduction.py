@@ -33,7 +33,7 @@ DEFAULTS = {"budget": None, "seed": SEED, "schedule": None, "splits": False, "li
 
 def reproduce(options: argparse.Namespace) -> dict[str, Any]:
     choose_device(options.device)
-    place = Place(options.results, options.runs, options.device)
+    place = Place(options.results, options.runs, options.device, options.compile)
     ways = [way for way in WAYS if getattr(options, way)]
     if len(ways) > 1:
         raise MemgenError(f"--{ways[0]} and --{ways[1]} are two things to do; ask for one")

@@ -28,7 +28,7 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
     warm = bool(recipe.training.start_from)
     with (
         run.locked(),
-        Session(run, model, loaded.data, options.device, options.checkpoint_every, warm) as session,
+        Session(run, model, loaded.data, options.device, options.checkpoint_every, warm, options.compile) as session,
     ):
         if session.state.epoch == recipe.training.epochs:
             say(options, f"{run.folder} is finished")

@@ -46,6 +46,8 @@ class Place:
     runs: Path
     """Run folders, which are large."""
     device: str = "auto"
+    compiled: bool = False
+    """Whether trainings that begin have their loss compiled."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ def train_in(folder: Path, recipe: Recipe, place: Place, start: Saved | None = N
     if start is not None:
         run.remember_start(start)
     warm = bool(recipe.training.start_from)
-    with run.locked(), Session(run, model, data, place.device, CHECKPOINT_EVERY, warm) as session:
+    with run.locked(), Session(run, model, data, place.device, CHECKPOINT_EVERY, warm, place.compiled) as session:
         session.train()
     return run, read_model(folder, choose_device(place.device))
 
