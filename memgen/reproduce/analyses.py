@@ -12,11 +12,12 @@ from torch import Tensor
 
 from memgen.data import Dataset
 from memgen.figures.base import Figure
+from memgen.figures.curves import training_curves
 from memgen.figures.images import image_grid, image_rows
 from memgen.figures.memory import Words, class_slots, disabled, graphs, heat_map
 from memgen.recipe import build
 from memgen.reproduce.rows import IMPUTATION_PAPER
-from memgen.run import Saved
+from memgen.run import Run, Saved
 from memgen.scoring import fill, look
 from memgen.tasks.classification import classify
 from memgen.tasks.features import features
@@ -39,13 +40,18 @@ STATISTICS = 2000
 """Training rows for the batch norm of an untrained model."""
 
 
-def generation(saved: Saved, data: Dataset) -> Found:
+def training(run: Run, saved: Saved, data: Dataset) -> Found:
+    """How the bound went."""
+    return {}, [training_curves(run.metrics())]
+
+
+def generation(run: Run, saved: Saved, data: Dataset) -> Found:
     """Means of p(x|z), z from the prior: the first 64 of seed 0, nothing picked."""
     caption = f"Means of p(x|z) for the first {GRID} draws of z from the prior, seed 0, nothing picked."
     return {"seed": 0}, [image_grid("samples", caption, sample(saved.model, GRID), data.shape)]
 
 
-def imputation(saved: Saved, data: Dataset) -> Found:
+def imputation(run: Run, saved: Saved, data: Dataset) -> Found:
     """Table 2: the paper's method on grey test images, by exact statistics and, as its authors did, by those of 1,000
     images at a time."""
     x = data.rows("test")
@@ -79,7 +85,7 @@ def _error(error: SquaredError) -> dict[str, float]:
     return {"mse": error.mean, "standard_error": error.standard_error}
 
 
-def svm(saved: Saved, data: Dataset) -> Found:
+def svm(run: Run, saved: Saved, data: Dataset) -> Found:
     """A linear Crammer-Singer SVM without intercept on the last deterministic layer of Q, regularisation 1e-4."""
     x = {split: features(saved.model, data.rows(split)).last for split in ("train", "valid", "test")}
     train = torch.cat([x["train"], x["valid"]]), torch.cat([data.labels["train"], data.labels["valid"]])
@@ -93,7 +99,7 @@ def svm(saved: Saved, data: Dataset) -> Found:
     }, []
 
 
-def memory(saved: Saved, data: Dataset) -> Found:
+def memory(run: Run, saved: Saved, data: Dataset) -> Found:
     """Preferences of classes for slots, the claims about them in numbers, disabled memory, slots as images."""
     found = look(saved.model, data, "test", None, SCORED, SAMPLES, 0)
     numbers = {
@@ -181,7 +187,8 @@ def group(matrix: Float[Tensor, "classes classes"], own: tuple[int, ...]) -> dic
     }
 
 
-ANALYSES: dict[str, Callable[[Saved, Dataset], Found]] = {
+ANALYSES: dict[str, Callable[[Run, Saved, Dataset], Found]] = {
+    "training": training,
     "generation": generation,
     "imputation": imputation,
     "svm": svm,

@@ -172,7 +172,7 @@ def reproduce(job: Job, place: Place) -> dict[str, Any]:
             keep(path, found)
     for name in job.row.analyses if job.main else ():
         if name not in found["analyses"]:
-            numbers, figures = ANALYSES[name](saved, data)
+            numbers, figures = ANALYSES[name](run, saved, data)
             for figure in figures:
                 make_folder(place.results / "figures")
                 write_atomically(place.results / "figures" / f"{job.row.name}-{figure.name}.png", figure.png)

@@ -400,12 +400,25 @@ def still_rising(own: dict[str, Any]) -> str:
 
 
 def figures(results: Results) -> str:
-    parts = []
+    """All of them, those of a kind side by side."""
+    kinds: dict[str, list[tuple[str, str, str]]] = {}
     for name, own in results.items():
         for analysis in own["analyses"].values():
             for file, caption in analysis["figures"].items():
-                parts.append(f"### {ROWS[name].model}, `{name}`\n\n![{caption}](figures/{file})\n\n{caption}")
+                kind = file.removeprefix(f"{name}-").removesuffix(".png")
+                kinds.setdefault(kind, []).append((name, file, caption))
+    parts = [f"### {kind.replace('-', ' ').capitalize()}\n\n{side_by_side(shown)}" for kind, shown in kinds.items()]
     return "## Figures\n\n" + "\n\n".join(parts) if parts else ""
+
+
+def side_by_side(shown: list[tuple[str, str, str]]) -> str:
+    """Two in a row, under the names of their rows; what their captions say, each once."""
+    lines = []
+    for two in (shown[i : i + 2] for i in range(0, len(shown), 2)):
+        heads = [f"{ROWS[name].model}, `{name}`" for name, _, _ in two]
+        lines.append(grid(heads, [[f"![{ROWS[name].model}](figures/{file})" for name, file, _ in two]]))
+    captions = list(dict.fromkeys(caption for _, _, caption in shown))
+    return "\n\n".join([*lines, *captions])
 
 
 def curves(results: Results) -> str:

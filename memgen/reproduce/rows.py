@@ -36,13 +36,18 @@ class Row:
     """Its number, in nats: the higher the better."""
     scorings: tuple[Scoring, ...]
     """The first is the one that is compared; others are stated beside it."""
-    analyses: tuple[str, ...] = ()
+    more: tuple[str, ...] = ()
+    """Analyses, beside the curve of its training."""
     quantity: str = "log_likelihood"
     """What the number is: log_likelihood, or elbo."""
 
     @property
     def schedules(self) -> tuple[str, ...]:
         return tuple(s for s in SCHEDULES if self.recipe(s) in recipe_names())
+
+    @property
+    def analyses(self) -> tuple[str, ...]:
+        return (TRAINING, *self.more)
 
     def recipe(self, schedule: str) -> str:
         return self.name + FAST if schedule == "fast" else self.name
@@ -57,7 +62,7 @@ MNIST, OCR, FREY = "Table 1, MNIST (v/256)", "Table 1, OCR-letters", "Frey faces
 FIVE_THOUSAND = (Scoring(5000),)
 LETTERS = (Scoring(10_000), Scoring(100_000, 2000))
 """The paper's 100,000 samples for each of 10,000 letters take hours a row on two cores."""
-GENERATION, IMPUTATION, SVM, MEMORY = "generation", "imputation", "svm", "memory"
+TRAINING, GENERATION, IMPUTATION, SVM, MEMORY = "training", "generation", "imputation", "svm", "memory"
 
 ROWS = {
     row.name: row
