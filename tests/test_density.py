@@ -14,7 +14,15 @@ from memgen.errors import MemgenError
 from memgen.model import DGM, Batch
 from memgen.recipe import Recipe, build
 from memgen.seeds import BLOCK, ExampleNoise, binarise
-from memgen.tasks.density import Likelihood, join, log_likelihood, log_likelihoods, rungs, standard_error
+from memgen.tasks.density import (
+    Likelihood,
+    join,
+    log_likelihood,
+    log_likelihoods,
+    rungs,
+    side_by_side,
+    standard_error,
+)
 from memgen.train import collect_statistics
 from tests.exact import linear_gaussian
 
@@ -235,3 +243,25 @@ def test_likelihood_is_immutable() -> None:
     with pytest.raises(AttributeError):
         result.samples = 5  # type: ignore[misc]
     assert replace(result, samples=5).samples == 5
+
+
+def test_batches_side_by_side_give_the_same_and_leave_the_threads_as_they_were() -> None:
+    """In order, with any number of threads; an iterator that is left takes its workers with it."""
+    recipe = Recipe().override(["model.hidden=[8]", "model.latent=2", "model.norm=none"])
+    model, x = build(recipe, 3), (torch.rand(20, 3) < 0.5).float()
+    threads, found = torch.get_num_threads(), []
+    try:
+        for n in (1, 3):
+            torch.set_num_threads(n)
+            found.append(log_likelihood(model, x, 300, batch_size=2).log_p)
+            assert torch.get_num_threads() == n
+        assert torch.allclose(*found, rtol=0, atol=1e-6)
+        stream = log_likelihoods(model, x, 300, batch_size=2)
+        next(stream)
+        stream.close()
+        assert torch.get_num_threads() == 3
+        with pytest.raises(ZeroDivisionError):
+            list(side_by_side(lambda n: 1 // n, [2, 1, 0, 1]))
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(threads)
