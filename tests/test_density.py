@@ -255,7 +255,7 @@ def test_batches_side_by_side_give_the_same_and_leave_the_threads_as_they_were()
             torch.set_num_threads(n)
             found.append(log_likelihood(model, x, 300, batch_size=2).log_p)
             assert torch.get_num_threads() == n
-        assert torch.allclose(*found, rtol=0, atol=1e-6)
+        assert torch.allclose(found[0], found[1], rtol=0, atol=1e-6)
         stream = log_likelihoods(model, x, 300, batch_size=2)
         next(stream)
         stream.close()
