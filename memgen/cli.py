@@ -526,7 +526,7 @@ def _add_reproduce(commands: Any) -> None:
             "memgen reproduce mnist-mem-vae --budget 150m",
             "memgen reproduce table2 frey",
             "memgen reproduce mnist-vae --schedule paper        3,000 epochs, as in the paper",
-            "memgen reproduce frey --splits                     five splits of the faces instead of one",
+            "memgen reproduce frey                              four rows, and their difference over five splits",
             "memgen reproduce --verify mnist-mem-vae --limit 100",
             "OMP_NUM_THREADS=1 memgen reproduce ...             two of these side by side use two cores best",
         ],
@@ -539,7 +539,9 @@ def _add_reproduce(commands: Any) -> None:
     command.add_argument(
         "--schedule", choices=("fast", "paper"), help="of the training (default: fast, where a row has it)"
     )
-    command.add_argument("--splits", action="store_true", help="Frey faces: all five splits")
+    command.add_argument(
+        "--splits", action="store_true", help="rows of Frey faces: all five splits, as the group frey has them"
+    )
     command.add_argument("--status", action="store_true", help="show how far every row is")
     command.add_argument("--verify", action="store_true", help="score shipped weights again, and compare")
     command.add_argument("--limit", type=whole(1), metavar="N", help="with --verify: the first 100 or 1000 examples")

@@ -14,7 +14,8 @@ import torch
 
 import memgen
 from memgen import zoo
-from memgen.cli import main
+from memgen.cli import main, parse
+from memgen.commands import reproduction
 from memgen.commands.reproduction import budget
 from memgen.data import DATASETS, dataset
 from memgen.errors import MemgenError
@@ -335,6 +336,18 @@ def test_what_is_shipped_samples_and_is_verified(
     assert "differ by more than" in capsys.readouterr().err
     assert main(["sample", "zoo:digits-vea", "-o", str(tmp_path / "s.png")]) == 2
     assert "did you mean 'digits-vae'" in capsys.readouterr().err
+
+
+def test_the_group_of_faces_has_all_splits() -> None:
+    def asked_for(*more: str) -> list[str]:
+        return list(reproduction.jobs(parse(["reproduce", *more])))
+
+    splits = ["frey-vae-b10", *(f"frey-vae-b10-split{i}" for i in range(1, 5))]
+    assert [name for name in asked_for("frey") if name.startswith("frey-vae-b10")][5:] == splits
+    assert len(asked_for("frey")) == 20
+    assert asked_for("frey-vae-b10") == splits[:1]
+    assert asked_for("frey-vae-b10", "--splits") == splits
+    assert asked_for("frey", "--status") == list(GROUPS["frey"])
 
 
 def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

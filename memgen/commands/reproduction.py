@@ -107,8 +107,11 @@ def alone(place: Place) -> Iterator[None]:
 
 
 def jobs(options: argparse.Namespace) -> dict[str, Job | None]:
-    """What is asked for, in order, by name; None stands for the sweep of slots."""
+    """What is asked for, in order, by name; None stands for the sweep of slots. The group of Frey faces is about the
+    difference over five splits, so it has them all; a single row has them if that is said.
+    """
     found: dict[str, Job | None] = {}
+    every = options.splits or (not options.status and {"frey", "all"} & {*(options.rows or ["all"])})
     for name in expand(options.rows):
         if name == SWEEP:
             if options.seed != SEED or options.schedule:
@@ -119,7 +122,7 @@ def jobs(options: argparse.Namespace) -> dict[str, Job | None]:
         schedule = options.schedule or row.schedule
         if schedule not in row.schedules:
             raise MemgenError(f"{name} has no {schedule} schedule; it has {', '.join(row.schedules)}")
-        splits = range(SPLITS) if row.table == FREY and options.splits else (0,)
+        splits = range(SPLITS) if row.table == FREY and every else (0,)
         for split in splits:
             job = Job(row, schedule, options.seed, split)
             found[job.name] = job
