@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,7 +25,7 @@ from memgen.recipe import Recipe, build, recipe_names
 from memgen.reproduce import jobs, pairs, rows
 from memgen.reproduce import sweep as sweeping
 from memgen.reproduce.analyses import group
-from memgen.reproduce.jobs import Job, Place, chosen, read_result, reproduce
+from memgen.reproduce.jobs import Job, Place, chosen, read_result
 from memgen.reproduce.page import mismatches, page
 from memgen.reproduce.rows import FAST, GROUPS, IMPUTATION_PAPER, PAIRS, ROWS, Row, Scoring
 from memgen.run import WEIGHTS, Run, read_model
@@ -108,8 +109,17 @@ def told(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_a_row_from_training_to_the_page(small: Row, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(asked(tmp_path, "digits-mem-vae", "digits-vae")) == 0
+@pytest.fixture
+def made(small: Row, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with both rows done, which takes a while once."""
+    kept = tmp_path_factory.getbasetemp() / "made"
+    if not kept.exists():
+        assert main(asked(kept, "digits-mem-vae", "digits-vae")) == 0
+    return Path(shutil.copytree(kept, tmp_path / "made"))
+
+
+def test_a_row_from_training_to_the_page(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tmp_path = made
     found = read_result(tmp_path / "results" / "digits-mem-vae.json")
     assert found is not None
     assert found.keys() >= KEYS
@@ -229,19 +239,17 @@ def test_a_result_of_a_recipe_that_has_changed_is_done_again(
     assert "would replace the number" in capsys.readouterr().err
 
 
-def test_differences_of_weights_that_are_no_more_are_not_shown(small: Row, tmp_path: Path) -> None:
-    assert main(asked(tmp_path, "digits-mem-vae", "digits-vae")) == 0
-    results, pair = tmp_path / "results", ("digits-mem-vae", "digits-vae")
+def test_differences_of_weights_that_are_no_more_are_not_shown(made: Path) -> None:
+    results, pair = made / "results", ("digits-mem-vae", "digits-vae")
     assert len(pairs.valid(results, pair)) == 1
     path = results / "digits-vae.json"
     path.write_text(path.read_text().replace(json.loads(path.read_text())["weights_sha256"], "f" * 64))
     assert pairs.valid(results, pair) == []
 
 
-def test_every_part_of_the_page_has_its_numbers(small: Row, tmp_path: Path) -> None:
+def test_every_part_of_the_page_has_its_numbers(made: Path, tmp_path: Path) -> None:
     """The result of a small model in the place of the paper's rows: what is found in the files is found on the page."""
-    assert main(asked(tmp_path, "digits-mem-vae")) == 0
-    found = read_result(tmp_path / "results" / "digits-mem-vae.json")
+    found = read_result(made / "results" / "digits-mem-vae.json")
     assert found is not None
     folder = tmp_path / "page"
     folder.mkdir()
@@ -308,14 +316,13 @@ def test_ways_to_share_slots_are_compared(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_what_is_shipped_samples_and_is_verified(
-    small: Row, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reproduce(Job(ROWS["digits-vae"], "paper"), Place(tmp_path / "results", tmp_path / "runs"))
     monkeypatch.setattr(zoo, "folder", lambda: tmp_path / "zoo")
     (tmp_path / "zoo").mkdir()
     assert main(["zoo"]) == 0
     assert "empty" in capsys.readouterr().out
-    assert main(asked(tmp_path, "--ship", "digits-vae")) == 0
+    assert main(asked(made, "--ship", "digits-vae")) == 0
     tensors, _ = load_tensors(tmp_path / "zoo" / "digits-vae.safetensors")
     kinds = {value.dtype for value in tensors.values() if value.ndim > 1}
     assert kinds == {torch.float16}
@@ -325,14 +332,14 @@ def test_what_is_shipped_samples_and_is_verified(
     assert memgen.load("zoo:digits-vae").latent == (4,)
     assert main(["evaluate", "zoo:digits-vae", "--samples", "20", "--limit", "10"]) == 0
     capsys.readouterr()
-    answer = told(capsys, asked(tmp_path, "--verify", "digits-vae", "--limit", "100"))["verified"][0]
+    answer = told(capsys, asked(made, "--verify", "digits-vae", "--limit", "100"))["verified"][0]
     assert abs(answer["difference"]) < 0.01
-    assert main(asked(tmp_path, "--verify", "digits-vae", "--limit", "7")) == 2
+    assert main(asked(made, "--verify", "digits-vae", "--limit", "7")) == 2
     assert "first 100" in capsys.readouterr().err
     # Other weights than those that were measured are found out.
     told_of = zoo.result("digits-vae")
     monkeypatch.setattr(zoo, "result", lambda name: told_of | {"log_likelihood": told_of["log_likelihood"] + 0.1})
-    assert main(asked(tmp_path, "--verify", "digits-vae")) == 1
+    assert main(asked(made, "--verify", "digits-vae")) == 1
     assert "differ by more than" in capsys.readouterr().err
     assert main(["sample", "zoo:digits-vea", "-o", str(tmp_path / "s.png")]) == 2
     assert "did you mean 'digits-vae'" in capsys.readouterr().err
