@@ -120,7 +120,7 @@ def effort(own: dict[str, Any]) -> tuple[str, str]:
 
 def duration(seconds: float) -> str:
     """
-    >>> duration(59), duration(150), duration(7300)
+    >>> duration(59.0), duration(150.0), duration(7300.0)
     ('59 s', '2.5 min', '2.0 h')
     """
     if seconds < 60:
