@@ -444,7 +444,8 @@ def test_a_group_of_classes_is_ranked_among_all() -> None:
     matrix = torch.eye(4)
     for i, j, value in ((0, 1, 0.9), (2, 3, 0.4)):
         matrix[i, j] = matrix[j, i] = value
-    assert group(matrix, (0, 1)) == {"inside": 0.9, "across": 0.0, "rank": 1, "groups": 6}
+    assert group(matrix, (0, 1)) == {"inside": 0.9, "least": 0.9, "across": 0.0, "rank": 1, "groups": 6}
+    assert group(matrix, (0, 1, 2))["least"] == 0  # the third has nothing in common with them
     assert group(matrix, (2, 3))["rank"] == 2
 
 

@@ -164,8 +164,8 @@ def change_of_images(found: Inspection) -> dict[str, float]:
 
 
 def group(matrix: Float[Tensor, "classes classes"], own: tuple[int, ...]) -> dict[str, float]:
-    """Mean correlation of pairs inside the group and of pairs with one class inside; and the rank of the first among
-    those of all groups of that size.
+    """Mean correlation of pairs inside the group and of pairs with one class inside; the least mean correlation that
+    one of its classes has with the others of it; and the rank of the first among those of all groups of that size.
 
     >>> group(torch.tensor([[1.0, 0.9, 0.1], [0.9, 1.0, 0.3], [0.1, 0.3, 1.0]]), (0, 1))["inside"]
     0.9
@@ -181,6 +181,7 @@ def group(matrix: Float[Tensor, "classes classes"], own: tuple[int, ...]) -> dic
     mine = inside(own)
     return {
         "inside": round(mine, 4),
+        "least": round(min(sum(float(matrix[i, j]) for j in own if j != i) / (len(own) - 1) for i in own), 4),
         "across": round(sum(others) / len(others), 4),
         "rank": 1 + sum(mean > mine + 1e-9 for mean in means),
         "groups": len(means),
