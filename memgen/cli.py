@@ -500,7 +500,7 @@ def _add_bench(commands: Any) -> None:
     command.add_argument("-o", dest="output", type=Path, metavar="FILE.json", help="write all numbers there")
 
 
-def duration(text: str) -> float:
+def as_seconds(text: str) -> float:
     """A type for arguments: seconds, from 90, 90s, 150m or 2.5h."""
     units = {"s": 1, "m": 60, "h": 3600}
     number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
@@ -534,7 +534,7 @@ def _add_reproduce(commands: Any) -> None:
     command.add_argument(
         "rows", nargs="*", metavar="ROW", help="rows (recipe names), table1, table2, frey, analysis, slots or all"
     )
-    command.add_argument("--budget", type=duration, metavar="TIME", help="stop after this time, as in 150m or 2h")
+    command.add_argument("--budget", type=as_seconds, metavar="TIME", help="stop after this time, as in 150m or 2h")
     command.add_argument("--seed", type=whole(0), default=0, help="of the training (default 0)")
     command.add_argument(
         "--schedule", choices=("fast", "paper"), help="of the training (default: fast, where a row has it)"

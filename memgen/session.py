@@ -70,7 +70,6 @@ class Session:
         data: Dataset,
         device: str,
         checkpoint_every: int,
-        warm: bool = False,
         compiled: bool = False,
     ) -> None:
         self.run, self.checkpoint_every = run, checkpoint_every
@@ -78,7 +77,7 @@ class Session:
         self.execution = choose_execution(device, None if checkpoint is None else checkpoint.execution, compiled)
         model = model.to(self.execution["device"])
         self.data = as_read_by(model, data)
-        self.state = begin(model, run.recipe, warm, self.execution["path"] == COMPILED)
+        self.state = begin(model, run.recipe, self.execution["path"] == COMPILED)
         run.restore(self.state, checkpoint)
         self.stop = False
         self.note = ""

@@ -172,9 +172,9 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def begin(model: DGM, recipe: Recipe, warm: bool = False, compiled: bool = False) -> State:
-    """The state before the first step; `warm`: of a model that has weights of another run; `compiled`: its loss is
-    compiled, which takes half a minute and a fifth from every step at K = 1.
+def begin(model: DGM, recipe: Recipe, compiled: bool = False) -> State:
+    """The state before the first step; `compiled`: with torch.compile of its loss, which takes half a minute, and a
+    fifth from every step at K = 1.
     """
     settings = recipe.training
     device = next(model.parameters()).device
@@ -183,7 +183,16 @@ def begin(model: DGM, recipe: Recipe, warm: bool = False, compiled: bool = False
     own = generator(settings.seed, Purpose.TRAINING, device)
     nothing = torch.empty(0, device=device)
     value = compiled_loss(model, recipe) if compiled else None
-    return State(model, optimizer, averaged, own, nothing.long(), nothing.reshape(0, 3), compiled=value, warm=warm)
+    return State(
+        model,
+        optimizer,
+        averaged,
+        own,
+        nothing.long(),
+        nothing.reshape(0, 3),
+        compiled=value,
+        warm=bool(settings.start_from),
+    )
 
 
 def fit(
@@ -354,8 +363,8 @@ def step_loss(
 
 
 def compiled_loss(model: DGM, recipe: Recipe) -> Value:
-    """The same by torch.compile, which makes one loop of neighbouring formulas; a step at K = 1 takes 0.8 of its time,
-    at batch 200 0.75. The C kernels stay out of it.
+    """The same by torch.compile, which makes one loop of neighbouring formulas; a step at K = 1 takes 0.8 of its time
+    (benchmarks/pieces.py --compile). The C kernels stay out of it.
     """
     if recipe.objective.kl_warmup_epochs or sparse_parameters(model):
         raise MemgenError(

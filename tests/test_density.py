@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 from dataclasses import replace
 
 import pytest
@@ -256,6 +257,9 @@ def test_batches_side_by_side_give_the_same_and_leave_the_threads_as_they_were()
             found.append(log_likelihood(model, x, 300, batch_size=2).log_p)
             assert torch.get_num_threads() == n
         assert torch.allclose(found[0], found[1], rtol=0, atol=1e-6)
+        workers = list(side_by_side(lambda _: (threading.get_ident(), torch.get_num_threads()), range(9)))
+        assert {own[1] for own in workers} == {1}
+        assert threading.get_ident() not in {own[0] for own in workers}
         stream = log_likelihoods(model, x, 300, batch_size=2)
         next(stream)
         stream.close()

@@ -22,7 +22,7 @@ from memgen.errors import MemgenError
 from memgen.model import DGM, Batch
 from memgen.objective import importance, loss, plain
 from memgen.recipe import Recipe, build
-from memgen.run import load
+from memgen.run import Run, load
 from memgen.tasks.density import log_likelihood
 from memgen.train import (
     Epoch,
@@ -208,11 +208,12 @@ def test_going_on_from_a_state_inside_an_epoch_is_exact(more: list[str]) -> None
 
 def test_a_warm_start_keeps_the_rows_of_a_large_memory_that_no_step_has_touched() -> None:
     """Rows that the seed did not make must be in the checkpoint, also those that were never read."""
-    recipe, model = small("model.slots=[4096]", "model.attention=product", "model.top=2", "training.ema=0.9")
+    settings = ["model.slots=[4096]", "model.attention=product", "model.top=2", "training.ema=0.9"]
+    recipe, model = small(*settings, "training.start_from=another")
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.25)
-    state = train.begin(model, recipe, warm=True)
+    state = train.begin(model, recipe)
     next(iter(fit(model, coins(), recipe, state=state)))
     fresh = train.begin(build(recipe, 6), recipe)
     fresh.restore(state.tensors())
@@ -439,6 +440,9 @@ def test_a_compiled_loss_trains_like_the_plain_one(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "memgen", "train", "digits-mem-vae", "--out", str(tmp_path / "compiled")]
     subprocess.run([*command, *more, "--compile"], check=True, capture_output=True)
     assert main(["train", "digits-mem-vae", "--out", str(tmp_path / "plain"), *more]) == 0
+    checkpoint = Run.open(tmp_path / "compiled").checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.execution["path"] == "compiled"
     plain, compiled = (load(tmp_path / name) for name in ("plain", "compiled"))
     for (name, a), b in zip(plain.named_parameters(), compiled.parameters(), strict=True):
         assert torch.allclose(a, b, rtol=1e-3, atol=1e-4), name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import warnings
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -158,7 +159,9 @@ def choose_start(options: argparse.Namespace, recipe: Recipe, run: Run | None) -
         return recipe, None
     start = read_model(options.start)
     if wanted in recipe_names() and not trained_by(start, wanted):
-        say(options, f"warning: {options.start} was not trained to the end by {wanted}, from which this recipe goes on")
+        warnings.warn(
+            f"{options.start} was not trained to the end by {wanted}, from which this recipe goes on", stacklevel=2
+        )
     return (recipe if wanted else recipe.override(f"training.start_from={json.dumps(str(options.start))}")), start
 
 

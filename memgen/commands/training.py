@@ -25,10 +25,9 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
     run = Run.create(options.out, recipe, loaded.origin) if run is None else run.remembering(loaded.origin)
     if start is not None:
         run.remember_start(start)
-    warm = bool(recipe.training.start_from)
     with (
         run.locked(),
-        Session(run, model, loaded.data, options.device, options.checkpoint_every, warm, options.compile) as session,
+        Session(run, model, loaded.data, options.device, options.checkpoint_every, options.compile) as session,
     ):
         if session.state.epoch == recipe.training.epochs:
             say(options, f"{run.folder} is finished")

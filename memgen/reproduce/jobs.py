@@ -140,8 +140,7 @@ def train_in(folder: Path, recipe: Recipe, place: Place, start: Saved | None = N
         write_atomically(folder / MADE, as_json({"commit": commit(), "hardware": describe()}))
     if start is not None:
         run.remember_start(start)
-    warm = bool(recipe.training.start_from)
-    with run.locked(), Session(run, model, data, place.device, CHECKPOINT_EVERY, warm, place.compiled) as session:
+    with run.locked(), Session(run, model, data, place.device, CHECKPOINT_EVERY, place.compiled) as session:
         session.train()
     return run, read_model(folder, choose_device(place.device))
 
