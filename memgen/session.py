@@ -28,6 +28,7 @@ from memgen.train import (
     adapt,
     as_read_by,
     begin,
+    check_compilable,
     check_finite,
     collect_statistics,
     fit,
@@ -43,13 +44,15 @@ class Stopped(KeyboardInterrupt):
     """Ctrl-C or SIGTERM, taken at the end of a step."""
 
 
-def prepared(recipe: Recipe, data: Dataset, form: Form, start: Saved | None = None) -> DGM:
+def prepared(recipe: Recipe, data: Dataset, form: Form, start: Saved | None = None, compiled: bool = False) -> DGM:
     """The model before its first step, in which a checkpoint replaces everything. The recipe is checked against the
     data, before a folder is made: what fails here leaves nothing behind.
     """
     model = build(recipe, data.train.shape[1], form.kinds)
     training_rows(model, as_read_by(model, data), recipe)
     steps_per_epoch(data, recipe)
+    if compiled:
+        check_compilable(model, recipe)
     adapt(model, data, recipe)
     if start is not None:
         warm_start(model, start, recipe)

@@ -362,15 +362,19 @@ def step_loss(
     return loss(estimate.surrogate, regulariser), report.detach()
 
 
-def compiled_loss(model: DGM, recipe: Recipe) -> Value:
-    """The same by torch.compile, which makes one loop of neighbouring formulas; a step at K = 1 takes 0.8 of its time
-    (benchmarks/pieces.py --compile). The C kernels stay out of it.
-    """
+def check_compilable(model: DGM, recipe: Recipe) -> None:
     if recipe.objective.kl_warmup_epochs or sparse_parameters(model):
         raise MemgenError(
             "a compiled loss is for models without kl_warmup_epochs and without attention to few of many slots; leave "
             "out --compile"
         )
+
+
+def compiled_loss(model: DGM, recipe: Recipe) -> Value:
+    """The same by torch.compile, which makes one loop of neighbouring formulas; a step at K = 1 takes 0.8 of its time
+    (benchmarks/pieces.py --compile). The C kernels stay out of it.
+    """
+    check_compilable(model, recipe)
 
     @torch.compile(dynamic=False)
     def value(batch: Batch, noise: Levels, beta: float) -> tuple[Tensor, Tensor]:

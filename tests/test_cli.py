@@ -494,6 +494,9 @@ def refused_last(capsys: pytest.CaptureFixture[str], arguments: list[str], words
 
 
 def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    warming = ["--compile", "--set", "objective.kl_warmup_epochs=1"]
+    refused(capsys, ["train", "digits-vae", "--out", str(tmp_path / "r"), *warming], "leave out --compile")
+    assert not (tmp_path / "r").exists()
     too_large = ["--set", "training.batch_size=99999", "--set", "training.drop_incomplete=true"]
     refused(capsys, ["train", "digits-vae", "--out", str(tmp_path / "r"), *too_large], "do not fill a batch")
     refused(

@@ -376,6 +376,11 @@ def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         main(asked(tmp_path, "--budget", "soon"))
     assert "150m" in capsys.readouterr().err
     assert not any(tmp_path.glob("r*"))
+    (tmp_path / "results").write_text("not a folder")
+    assert main(asked(tmp_path, "mnist-vae")) == 2
+    assert "cannot make the folder" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+    (tmp_path / "results").unlink()
     (tmp_path / "results").mkdir()
     for text in ("{}", "[]", "{"):
         (tmp_path / "results" / "mnist-vae.json").write_text(text)

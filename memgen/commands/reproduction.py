@@ -49,8 +49,9 @@ def reproduce(options: argparse.Namespace) -> dict[str, Any]:
 def run_all(options: argparse.Namespace, place: Place) -> dict[str, Any]:
     """One job after the other, until all are done or the time is up. A row that fails does not stop the others."""
     todo = jobs(options)
+    make_folder(place.results)  # now, and not after hours of training
     for name in {job.recipe.data.name for job in todo.values() if job is not None}:
-        source(name).require()  # now, and not after hours of other rows
+        source(name).require()
     done: list[str] = []
     failed: dict[str, str] = {}
     clock = time.monotonic()

@@ -19,7 +19,7 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
     choose_device(options.device)
     recipe, loaded, run = choose(options)
     recipe, start = choose_start(options, recipe, run)
-    model = prepared(recipe, loaded.data, loaded.form, start)
+    model = prepared(recipe, loaded.data, loaded.form, start, options.compile)
     if loaded.path is not None:
         tell_data(options, recipe, loaded)
     run = Run.create(options.out, recipe, loaded.origin) if run is None else run.remembering(loaded.origin)

@@ -134,7 +134,7 @@ def train_in(folder: Path, recipe: Recipe, place: Place, start: Saved | None = N
     if run is not None and (changed := run.recipe.differences(recipe)):
         raise MemgenError(f"{folder} was begun with other settings ({'; '.join(changed)}); move it away")
     data = dataset(recipe.data.name)
-    model = prepared(recipe, data, form_of(recipe), start)
+    model = prepared(recipe, data, form_of(recipe), start, place.compiled)
     if run is None:
         run = Run.create(folder, recipe)
         write_atomically(folder / MADE, as_json({"commit": commit(), "hardware": describe()}))
