@@ -21,14 +21,23 @@ from memgen.bench.machine import describe, peak_memory
 from memgen.bench.peer import missing
 from memgen.bench.record import QUICK, Record, Scale
 from memgen.bench.rows import batches, rows, stand_in
-from memgen.bench.steps import memgen_step, steps_section
+from memgen.bench.steps import COMPILED, SINGLE, memgen_step, steps_section, ways
 from memgen.bench.table import table
 from memgen.cli import main
 from memgen.model import count_parameters
 from memgen.recipe import Recipe, build
 
 TINY = Scale(
-    repeats=2, warm=1, steps=1, samples=(1, 2), images=2, evaluation_samples=20, child_repeats=1, commands=1, slots=100
+    repeats=2,
+    warm=1,
+    steps=1,
+    samples=(1, 2),
+    compiled=False,
+    images=2,
+    evaluation_samples=20,
+    child_repeats=1,
+    commands=1,
+    slots=100,
 )
 WITHOUT_PYTHAE = "pip install 'memgen[bench]'"
 
@@ -139,6 +148,16 @@ def test_pythae_takes_part_where_it_is_installed() -> None:
     assert len([record for record in found if record.name == "pythae" and record.seconds is not None]) == 4
     scored = evaluation_section(TINY, fastest, given, lambda text: None)
     assert any(record.name.startswith("pythae") and record.seconds is not None for record in scored)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")  # torch.compile's own
+def test_a_step_can_be_compiled_or_have_one_sample_for_the_way_back() -> None:
+    recipe = Recipe.named("mnist-vae").override(["model.hidden=[8]", "model.latent=2", "objective.samples=2"])
+    assert list(ways(recipe, compiled=False)) == ["memgen", SINGLE]
+    found = ways(recipe, compiled=True)
+    compiled = {way: memgen_step(stand_in(), *other)[0].compiled is not None for way, other in found.items()}
+    assert compiled == {"memgen": False, COMPILED: True, SINGLE: False}
+    assert found[SINGLE].recipe.objective.estimator == "single"
 
 
 def test_a_step_trains() -> None:

@@ -80,6 +80,8 @@ class Scale:
     """Steps of a block at K = 1; fewer for larger K."""
     samples: tuple[int, ...] = (1, 5, 50)
     """K of the training steps."""
+    compiled: bool = True
+    """Whether they are measured with torch.compile too, which takes half a minute for each of them."""
     images: int = 16
     """Images that are scored in a block."""
     evaluation_samples: int = 5000
@@ -108,6 +110,7 @@ QUICK = Scale(
     warm=5,
     steps=5,
     samples=(1, 5),
+    compiled=False,
     images=8,
     evaluation_samples=200,
     child_repeats=3,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -26,11 +29,20 @@ SECTION = "steps"
 ONLY = "the products alone"
 SINGLE = "memgen, single"
 """With the estimator that back-propagates through one of the K samples."""
+COMPILED = "memgen, compiled"
+"""As `memgen train --compile` has it."""
 
 
-def memgen_step(rows: Float[Tensor, "N D"], recipe: Recipe) -> tuple[State, Action]:
+class Way(NamedTuple):
+    """How memgen does a step."""
+
+    recipe: Recipe
+    compiled: bool = False
+
+
+def memgen_step(rows: Float[Tensor, "N D"], recipe: Recipe, compiled: bool = False) -> tuple[State, Action]:
     """A training step of memgen, each call with the next rows; and the state that it changes."""
-    state = begin(build(recipe), recipe)
+    state = begin(build(recipe), recipe, compiled)
     state.model.train()
     levels, feed = byte_levels(rows), batches(torch.arange(len(rows)).unsqueeze(1), recipe.training.batch_size)
 
@@ -43,11 +55,19 @@ def memgen_step(rows: Float[Tensor, "N D"], recipe: Recipe) -> tuple[State, Acti
     return state, step
 
 
-def ways(recipe: Recipe) -> dict[str, Recipe]:
+def ways(recipe: Recipe, compiled: bool) -> dict[str, Way]:
     """The ways in which memgen itself can do the step; another one is a line here."""
-    if recipe.objective.samples == 1:
-        return {"memgen": recipe}
-    return {"memgen": recipe, SINGLE: recipe.override("objective.estimator=single")}
+    found = {"memgen": Way(recipe)}
+    if compiled:
+        found[COMPILED] = Way(recipe, True)
+    if recipe.objective.samples > 1:
+        found[SINGLE] = Way(recipe.override("objective.estimator=single"))
+    return found
+
+
+def can_compile() -> bool:
+    """Whether there is the C++ compiler that torch.compile asks for."""
+    return shutil.which(os.environ.get("CXX") or "g++") is not None
 
 
 def steps_section(
@@ -66,10 +86,11 @@ def steps_section(
 def compare(name: str, K: int, scale: Scale, fastest: Fastest, rows: Float[Tensor, "N D"]) -> list[Record]:
     """All candidates for one recipe and one K, and the limit, in alternating blocks."""
     recipe = Recipe.named(name).override([f"objective.samples={K}", f"training.batch_size={BATCH}"])
-    own = {way: products(other, K, BATCH) for way, other in ways(recipe).items()}
-    found = {**own, "eager loop": products(recipe, K, BATCH)}
+    own = ways(recipe, scale.compiled and can_compile())
+    found = {way: products(other.recipe, K, BATCH) for way, other in own.items()}
+    found["eager loop"] = products(recipe, K, BATCH)
     torch.manual_seed(0)
-    actions: dict[str, Action] = {way: memgen_step(rows, other)[1] for way, other in ways(recipe).items()}
+    actions: dict[str, Action] = {way: memgen_step(rows, *other)[1] for way, other in own.items()}
     memory = any(map(any, recipe.model.slots))
     actions["eager loop"] = loop_step(rows, K, BATCH, memory)
     actions[ONLY], found[ONLY] = in_order(found["memgen"]), found["memgen"]
