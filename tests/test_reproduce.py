@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import signal
 from collections.abc import Iterator
@@ -89,7 +90,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[Row]:
         return named(name).override([*SMALL, *slots, "objective.local_reconstruction=[]"])
 
     scorings = (Scoring(20), Scoring(50, 40))
-    analyses = {"digits-vae": (), "digits-mem-vae": ("generation", "memory", "imputation", "svm")}
+    analyses = {"digits-vae": ("svm", "imputation"), "digits-mem-vae": ("generation", "memory", "imputation", "svm")}
     for name, own in analyses.items():
         monkeypatch.setitem(ROWS, name, Row(name, name, rows.MNIST, -20.0, scorings, own))
     PAIRS.append(("digits-mem-vae", "digits-vae"))
@@ -143,6 +144,17 @@ def test_a_row_from_training_to_the_page(made: Path, capsys: pytest.CaptureFixtu
     other = memgen.log_likelihood(memgen.load(tmp_path / "runs" / "digits-vae"), data.fixed("test"), samples=20)
     assert pair is not None
     assert pair["pairs"][0]["mean"] == pytest.approx(float((scored.log_p - other.log_p).mean()), abs=1e-6)
+    one = pair["pairs"][0]["analyses"]
+    both = [jobs.read_json(tmp_path / "results" / f"{name}.json") or {} for name in ("digits-mem-vae", "digits-vae")]
+    svm, filled = ([own["analyses"][name] for own in both] for name in ("svm", "imputation"))
+    assert one["svm right"]["mean"] == pytest.approx(svm[0]["accuracy"] - svm[1]["accuracy"])
+    for pattern in ("rect-4", "rand-0.6", "half"):
+        for kind in ("exact", "batch"):
+            errors = [own["patterns"][pattern][f"{kind}_statistics"] for own in filled]
+            own = one[f"imputation {pattern} {kind}"]
+            assert own["mean"] == pytest.approx(errors[0]["mse"] - errors[1]["mse"], abs=1e-9)
+            # The images are the same, so that the difference is known better than by the two errors alone.
+            assert 0 < own["standard_error"] < math.hypot(*(error["standard_error"] for error in errors))
     assert (tmp_path / "results" / "REPRODUCTION.md").is_file()
     for analysis in found["analyses"].values():
         for name in analysis["figures"]:
@@ -269,6 +281,15 @@ def test_every_part_of_the_page_has_its_numbers(made: Path, tmp_path: Path) -> N
         }
         own["difference"] = own[own["compared"]] - own["paper"]
         (folder / f"{name}.json").write_text(json.dumps(own))
+    counted = {"mean": -0.0123, "standard_error": 0.0045}
+    named = [f"imputation {pattern} {kind}" for pattern in patterns for kind in ("exact", "batch")]
+    entry = {"schedule": "fast", "seed": 0, "split": 0, "mean": 1.0, "standard_error": 0.1, "examples": 300}
+    entry |= {
+        "weights_sha256": [found["weights_sha256"]] * 2,
+        "analyses": dict.fromkeys([*named, "svm right"], counted),
+    }
+    (folder / "differences").mkdir()
+    pairs.file_of(folder, ("mnist-mem-vae", "mnist-vae")).write_text(json.dumps({"pairs": [entry]}))
     splits = {
         name: {"log_likelihood": value, "standard_error": 0.5, "minus_paper": 1.0, "minus_paper_standard_error": 0.1}
         for name, value in (("70-30", -90.0), ("50-50", -89.0))
@@ -281,6 +302,8 @@ def test_every_part_of_the_page_has_its_numbers(made: Path, tmp_path: Path) -> N
     for words in ("0.7654", "54.32%", "7, 9 prefer slots alike in layer 1", "| 99 of 120 | does not hold |"):
         assert words in text
     assert f"{found['more']['50']['gain']:+.3f}" in text
+    assert "| half | -0.0011 | -0.0123 ± 0.0045 | -0.0123 ± 0.0045 |" in text
+    assert "image by image: -1.23 ± 0.45 points" in text
     side = text.partition("### Samples")[2].partition("###")[0]
     assert "| VAE, `mnist-vae` | MEM-VAE, `mnist-mem-vae` |" in side
     assert side.count("nothing picked") == 1

@@ -20,10 +20,11 @@ from memgen.figures.base import make_folder
 from memgen.reproduce import pairs
 from memgen.reproduce.jobs import SEED, Job, Place, current, missing, read_result, state
 from memgen.reproduce.jobs import reproduce as do
-from memgen.reproduce.page import duration, number, write_page
+from memgen.reproduce.page import write_page
 from memgen.reproduce.rows import FREY, ROWS, SWEEP, expand
 from memgen.reproduce.shipping import ship, verify
 from memgen.reproduce.sweep import sweep
+from memgen.reproduce.text import duration, number
 from memgen.session import choose_device
 
 WAYS = {"status": ("seed", "schedule", "splits"), "verify": ("limit",), "ship": ()}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from memgen.data import Dataset
@@ -25,10 +25,9 @@ from memgen.tasks.imputation import AUTHORS_BATCH
 from memgen.tasks.inspection import Inspection, LayerInspection, by_class, correlation, preferences
 from memgen.tasks.patterns import missing_entries
 from memgen.tasks.sampling import sample
-from memgen.tasks.scores import SquaredError, squared_error
+from memgen.tasks.scores import SquaredError, row_errors, squared_error
 from memgen.train import collect_statistics
 
-Found = tuple[dict[str, Any], list[Figure]]
 GRID = 64
 PICTURES = 12
 STEPS = 100
@@ -36,19 +35,33 @@ SCORED, SAMPLES = 100, 100
 """Rows and importance samples for what each slot is worth."""
 ALIKE = ((0, (7, 9)), (1, (7, 9)), (0, (1, 4, 7, 9)), (1, (3, 5, 8)))
 """Which layer (from the data upwards) prefers slots alike for which classes, as the paper says."""
-STATISTICS = 2000
+UNTRAINED = 2000
 """Training rows for the batch norm of an untrained model."""
+STATISTICS: dict[str, dict[str, Any]] = {
+    "exact": {},
+    "batch": {"batch_size": AUTHORS_BATCH, "batch_statistics": True},
+}
+"""Of batch norm, while missing pixels are filled in."""
+
+
+class Found(NamedTuple):
+    """What an analysis finds."""
+
+    numbers: dict[str, Any]
+    figures: Sequence[Figure] = ()
+    examples: dict[str, Float64[Tensor, " N"]] = {}  # noqa: RUF012
+    """name -> a number per test example, to be compared with those of another model, image by image."""
 
 
 def training(run: Run, saved: Saved, data: Dataset) -> Found:
     """How the bound went."""
-    return {}, [training_curves(run.metrics())]
+    return Found({}, [training_curves(run.metrics())])
 
 
 def generation(run: Run, saved: Saved, data: Dataset) -> Found:
     """Means of p(x|z), z from the prior: the first 64 of seed 0, nothing picked."""
     caption = f"Means of p(x|z) for the first {GRID} draws of z from the prior, seed 0, nothing picked."
-    return {"seed": 0}, [image_grid("samples", caption, sample(saved.model, GRID), data.shape)]
+    return Found({"seed": 0}, [image_grid("samples", caption, sample(saved.model, GRID), data.shape)])
 
 
 def imputation(run: Run, saved: Saved, data: Dataset) -> Found:
@@ -57,28 +70,22 @@ def imputation(run: Run, saved: Saved, data: Dataset) -> Found:
     x = data.rows("test")
     numbers: dict[str, Any] = {"method": "paper", "steps": STEPS, "examples": len(x), "patterns": {}}
     pictures: dict[str, Float[Tensor, "n D"]] = {}
-    hidden = {}
+    hidden, examples = {}, {}
     for pattern in IMPUTATION_PAPER:
         missing = missing_entries(pattern, data.shape, x.shape[1], len(x))
-        exact = fill(saved.model, x, ~missing, "paper", f"imputing {pattern}", steps=STEPS).mean
-        theirs = fill(
-            saved.model,
-            x,
-            ~missing,
-            "paper",
-            f"imputing {pattern}, batch statistics",
-            steps=STEPS,
-            batch_size=AUTHORS_BATCH,
-            batch_statistics=True,
-        ).mean
-        numbers["patterns"][pattern] = {
-            "exact_statistics": _error(squared_error(exact, x, missing)),
-            "batch_statistics": _error(squared_error(theirs, x, missing)),
-        }
-        pictures |= {pattern: x[:PICTURES], f"{pattern}, filled": exact[:PICTURES].float()}
+        own: dict[str, Any] = {}
+        for statistics, more in STATISTICS.items():
+            guess = fill(
+                saved.model, x, ~missing, "paper", f"imputing {pattern}, {statistics}", steps=STEPS, **more
+            ).mean
+            own[f"{statistics}_statistics"] = _error(squared_error(guess, x, missing))
+            examples[f"{pattern} {statistics}"] = row_errors(guess, x, missing)
+            pictures.setdefault(pattern, x[:PICTURES])
+            pictures.setdefault(f"{pattern}, filled", guess[:PICTURES].float())
+        numbers["patterns"][pattern] = own
         hidden[pattern] = missing[:PICTURES]
     caption = f"The first {PICTURES} test images, what was missing (blue), and what {STEPS} steps fill in."
-    return numbers, [image_rows("imputation", caption, pictures, data.shape, hidden)]
+    return Found(numbers, [image_rows("imputation", caption, pictures, data.shape, hidden)], examples)
 
 
 def _error(error: SquaredError) -> dict[str, float]:
@@ -90,13 +97,14 @@ def svm(run: Run, saved: Saved, data: Dataset) -> Found:
     x = {split: features(saved.model, data.rows(split)).last for split in ("train", "valid", "test")}
     train = torch.cat([x["train"], x["valid"]]), torch.cat([data.labels["train"], data.labels["valid"]])
     found = classify(train, (x["test"], data.labels["test"]))
-    return {
+    numbers = {
         "accuracy": found.accuracy,
         "standard_error": found.standard_error,
         "regularisation": found.regularisation,
         "converged": found.converged,
         "examples": len(train[0]),
-    }, []
+    }
+    return Found(numbers, examples={"right": found.right.double()})
 
 
 def memory(run: Run, saved: Saved, data: Dataset) -> Found:
@@ -115,7 +123,7 @@ def memory(run: Run, saved: Saved, data: Dataset) -> Found:
         disabled(found, data.shape),
         class_slots(found.layers[0], found.labels, data.shape),
     ]
-    return numbers, figures
+    return Found(numbers, figures)
 
 
 def _layer(layer: LayerInspection) -> dict[str, Any]:
@@ -136,7 +144,7 @@ def untrained(saved: Saved, data: Dataset) -> list[Float[Tensor, "classes classe
     """Correlations between classes by the slots that a model with random weights prefers: not due to learning."""
     recipe = saved.recipe
     model = build(recipe, saved.model.likelihood.columns)
-    rows = data.rows("train")[:STATISTICS]
+    rows = data.rows("train")[:UNTRAINED]
     collect_statistics(model, rows, stochastic=data.stochastic, seed=recipe.training.seed)
     h = preferences(model, data.rows("test"))
     return [correlation(by_class(own, data.labels["test"])) for own in h.values()]

@@ -23,7 +23,7 @@ from memgen.reproduce.rows import FAST, ROWS, Row, Scoring
 from memgen.run import CHECKPOINT, RECIPE, WEIGHTS, Run, Saved, read_model
 from memgen.scoring import score
 from memgen.session import Session, choose_device, prepared
-from memgen.storage import write_atomically
+from memgen.storage import save_tensors, write_atomically
 from memgen.tasks.density import Likelihood, standard_error
 from memgen.train import as_read_by
 
@@ -171,7 +171,9 @@ def reproduce(job: Job, place: Place) -> dict[str, Any]:
             keep(path, found)
     for name in job.row.analyses if job.main else ():
         if name not in found["analyses"]:
-            numbers, figures = ANALYSES[name](run, saved, data)
+            numbers, figures, examples = ANALYSES[name](run, saved, data)
+            if examples:
+                save_tensors(examples_of(run.folder, name), examples, {"weights_sha256": saved.sha256})
             for figure in figures:
                 make_folder(place.results / "figures")
                 write_atomically(place.results / "figures" / f"{job.row.name}-{figure.name}.png", figure.png)
@@ -179,6 +181,11 @@ def reproduce(job: Job, place: Place) -> dict[str, Any]:
             found["analyses"][name] = numbers | {"figures": captions}
             keep(path, found)
     return found
+
+
+def examples_of(folder: Path, analysis: str) -> Path:
+    """The file of a run folder with an analysis's numbers per test example."""
+    return folder / f"{analysis}.safetensors"
 
 
 def current(job: Job, found: dict[str, Any]) -> bool:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from memgen.errors import MemgenError
+from memgen.reproduce.analysed import Results, analysed, claims, holds, imputation, memory_of, slots, svm, sweep, words
 from memgen.reproduce.jobs import read_json, read_result
 from memgen.reproduce.pairs import over, valid
-from memgen.reproduce.rows import FREY, IMPUTATION_PAPER, MNIST, OCR, PAIRS, ROWS, SLOT_PAPER, SVM_PAPER, SWEEP, Row
+from memgen.reproduce.rows import FREY, IMPUTATION_PAPER, MNIST, OCR, PAIRS, ROWS, SVM_PAPER, SWEEP, Row
+from memgen.reproduce.text import duration, grid, number
 from memgen.storage import write_atomically
 
 PAGE = "REPRODUCTION.md"
@@ -21,7 +23,6 @@ QUOTED = {
     "On a fixed binarisation: RWS-SBN/SBN -85.48, RWS-NADE/NADE -85.23, NADE -88.86, DARN -84.13.",
     OCR: "Quoted there from others: RWS-SBN/SBN -29.99, RWS-NADE/NADE -26.43, NADE -27.22, DARN -28.17.",
 }
-Results = dict[str, dict[str, Any]]
 
 
 def write_page(folder: Path) -> Path:
@@ -36,6 +37,7 @@ def page(folder: Path) -> str:
     remarks = read_json(folder / REMARKS) or {}
     swept = read_json(folder / f"{SWEEP}.json")
     found = mismatches(results, swept)
+    compared = analysed(folder)
     if idle := [key for key in remarks if key not in found and key not in ROWS]:
         raise MemgenError(f"{folder / REMARKS} speaks of {idle[0]!r}, where nothing is amiss")
     parts = [
@@ -43,8 +45,8 @@ def page(folder: Path) -> str:
         *(table(results, name) for name in (MNIST, OCR, FREY)),
         differences(folder),
         others(folder),
-        imputation(results),
-        svm(results),
+        imputation(results, compared),
+        svm(results, compared),
         claims(results),
         slots(results),
         sweep(swept),
@@ -68,16 +70,6 @@ def heading(results: Results) -> str:
         "`memgen reproduce --status` shows how far all rows are, `memgen reproduce ROW --results OTHER --runs OTHER` "
         "does one again from the start, `memgen reproduce --verify ROW` scores shipped weights again."
     )
-
-
-def number(value: float, error: float | None = None, digits: int = 2, sign: bool = False) -> str:
-    text = f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
-    return text if error is None else f"{text} ± {error:.{digits}f}"
-
-
-def grid(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
 def table(results: Results, name: str) -> str:
@@ -116,16 +108,6 @@ def effort(own: dict[str, Any]) -> tuple[str, str]:
         epochs += f" (+ {sum(leg['epochs'] for leg in own['before']):,} before)"
         seconds += f" (+ {duration(sum(leg['seconds'] for leg in own['before']))} before)"
     return epochs, seconds
-
-
-def duration(seconds: float) -> str:
-    """
-    >>> duration(59.0), duration(150.0), duration(7300.0)
-    ('59 s', '2.5 min', '2.0 h')
-    """
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
 
 
 def letters(results: Results) -> str:
@@ -229,135 +211,6 @@ def others(folder: Path) -> str:
         return ""
     heads = ("recipe", "seed", "split", "ours", "ours - paper", "how", "epochs", "training")
     return "## Other seeds, schedules and splits\n\n" + grid(heads, rows)
-
-
-def imputation(results: Results) -> str:
-    """Table 2."""
-    rows = []
-    for pattern, paper in IMPUTATION_PAPER.items():
-        for name, theirs in paper.items():
-            own = results.get(name, {}).get("analyses", {}).get("imputation")
-            if own is None:
-                continue
-            exact, batch = (own["patterns"][pattern][key] for key in ("exact_statistics", "batch_statistics"))
-            rows.append(
-                (
-                    pattern,
-                    ROWS[name].model,
-                    number(theirs, digits=4),
-                    number(exact["mse"], exact["standard_error"], 4),
-                    number(batch["mse"], batch["standard_error"], 4),
-                    "at or below" if batch["mse"] <= theirs else "above",
-                )
-            )
-    if not rows:
-        return "## Table 2, imputation\n\nNot done."
-    heads = (
-        "missing",
-        "model",
-        "paper",
-        "ours, exact statistics",
-        "ours, statistics of 1,000 images as its authors",
-        "",
-    )
-    text = "Mean squared error per missing pixel after 100 steps of the paper's method, grey test images, seed 0."
-    return f"## Table 2, imputation\n\n{text}\n\n{grid(heads, rows)}"
-
-
-def svm(results: Results) -> str:
-    rows = []
-    for name, theirs in SVM_PAPER.items():
-        if (own := results.get(name, {}).get("analyses", {}).get("svm")) is not None:
-            ours = f"{own['accuracy']:.2%} ± {own['standard_error']:.2%}"
-            ours += "" if own["converged"] else " (the solver stopped before its tolerance)"
-            rows.append((ROWS[name].model, f"{theirs:.2%}", ours, f"{100 * (own['accuracy'] - theirs):+.2f}"))
-    text = "## A linear SVM on the last deterministic layer of Q\n\n"
-    return text + (grid(("model", "paper", "ours", "points more"), rows) if rows else "Not done.")
-
-
-def claims(results: Results) -> str:
-    """What the paper says of preferences, in numbers."""
-    own = memory_of(results)
-    if own is None:
-        return "## Claims about the slots\n\nNot done."
-    rows = [
-        (
-            f"{words(one)} prefer slots alike in layer {one['layer']}",
-            *(correlations(one[key]) for key in ("trained", "untrained", "pixels")),
-            f"{one['trained']['rank']} of {one['trained']['groups']}",
-            "holds" if holds(one) else "does not hold",
-        )
-        for one in own["alike"]
-    ]
-    heads = ("the paper says", "MEM-VAE", "the same untrained", "raw pixels", "rank", "")
-    resemble = ", ".join(f"{layer['resemblance_to_pixels']:.2f} ({layer['name']})" for layer in own["layers"])
-    text = (
-        "Mean correlation between the preferences of these classes / between theirs and those of the others; and the "
-        "rank of the first among all groups of so many classes. The claim counts as true where the rank is in the "
-        "first tenth, every class of the group is more like the rest of it than the group is like the others (in "
-        "brackets the least of them), and inside minus across is larger than in the untrained model.\n\n"
-    )
-    alike = own["layers"][0]["resemblance_to_pixels"], own["layers"][1]["resemblance_to_pixels"]
-    pixels = (
-        "\n\nLayer 1's class correlations resemble those of raw pixels: the correlation between the two sets is "
-        f"{resemble}; layer 1 is {'more' if alike[0] > alike[1] else 'not more'} like the pixels than layer 2.\n\n"
-    )
-    off = ", ".join(f"{name}: {value:.3f}" for name, value in own["disabled"].items())
-    disabled = f"Disabled memory, mean absolute change of a pixel of 20 samples: {off}."
-    return "## Claims about the slots\n\n" + text + grid(heads, rows) + pixels + disabled
-
-
-def memory_of(results: Results, name: str = "mnist-mem-vae") -> dict[str, Any] | None:
-    found: dict[str, Any] | None = results.get(name, {}).get("analyses", {}).get("memory")
-    return found
-
-
-def correlations(group: dict[str, Any]) -> str:
-    return f"{group['inside']:.2f} ({group['least']:.2f}) / {group['across']:.2f}"
-
-
-def words(claim: dict[str, Any]) -> str:
-    return ", ".join(map(str, claim["classes"]))
-
-
-def holds(claim: dict[str, Any]) -> bool:
-    own, random = claim["trained"], claim["untrained"]
-    first = own["rank"] <= max(1, own["groups"] // 10)
-    all_of_them = own["least"] > own["across"]
-    return bool(first and all_of_them and own["inside"] - own["across"] > random["inside"] - random["across"])
-
-
-def slots(results: Results) -> str:
-    """The preference table under the pictures of slots."""
-    own = memory_of(results, "mnist-vis-mem-vae")
-    if own is None:
-        return "## Slots as images\n\nNot done."
-    ours = own["layers"][0]["preferences"]
-    rows = []
-    for rank, name in enumerate(("1st", "2nd", "3rd")):
-        rows.append((name, "paper", *(f"{value:.2f}" for value in SLOT_PAPER[rank])))
-        rows.append((name, "ours", *(f"{value:.2f}" for value in ours[rank])))
-    text = "VIS-MEM-VAE: how strongly each class prefers its three slots of layer 1."
-    return f"## Slots as images\n\n{text}\n\n{grid(('slot', '', *map(str, range(10))), rows)}"
-
-
-def sweep(own: dict[str, Any] | None) -> str:
-    if own is None:
-        return "## How to share 100 slots\n\nNot done."
-    rows = [
-        (
-            name,
-            number(one["log_likelihood"], one["standard_error"]),
-            "" if name == "70-30" else number(one["minus_paper"], one["minus_paper_standard_error"], 3, sign=True),
-        )
-        for name, one in own["splits"].items()
-    ]
-    text = (
-        f"Trainings of {own['epochs']} epochs by `{own['recipe']}` without the validation images, {own['examples']:,} "
-        f"of which are scored with {own['samples']:,} samples; one seed."
-    )
-    heads = ("slots, layer 1 - layer 2", "log p(x)", "minus 70-30, image by image")
-    return f"## How to share 100 slots\n\n{text}\n\n{grid(heads, rows)}"
 
 
 def mismatches(results: Results, swept: dict[str, Any] | None) -> dict[str, str]:

@@ -1,4 +1,5 @@
-"""One row minus another under the same schedule: paired over images, and over seeds and splits."""
+"""One row minus another under the same schedule: paired over images, and over seeds and splits; what both were analysed
+for, too."""
 
 from __future__ import annotations
 
@@ -6,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float64
+from torch import Tensor
 
-from memgen.reproduce.jobs import Job, Place, current, keep, read_json, read_result
+from memgen.reproduce.jobs import Job, Place, current, examples_of, keep, read_json, read_result
 from memgen.reproduce.rows import PAIRS, ROWS
 from memgen.run import Run
+from memgen.storage import load_tensors
 from memgen.tasks.density import Likelihood, standard_error
 
 
@@ -37,11 +41,28 @@ def difference(halves: list[Job], place: Place) -> dict[str, Any] | None:
         "schedule": halves[0].schedule,
         "seed": halves[0].seed,
         "split": halves[0].split,
-        "mean": float(values.mean()),
-        "standard_error": standard_error(values),
+        **_mean(values),
         "examples": len(values),
         "weights_sha256": [first[1], second[1]],
+        "analyses": analysed(halves, (first[1], second[1]), place),
     }
+
+
+def analysed(halves: list[Job], weights: tuple[str, str], place: Place) -> dict[str, dict[str, float]]:
+    """First minus second of every number per example that both were analysed for."""
+    found: dict[str, dict[str, float]] = {}
+    for analysis in halves[0].row.analyses:
+        files = [examples_of(half.run(place), analysis) for half in halves]
+        if all(file.exists() for file in files):
+            (first, one), (second, other) = (load_tensors(file) for file in files)
+            if (one["weights_sha256"], other["weights_sha256"]) == weights:
+                both = [name for name in first if name in second]
+                found |= {f"{analysis} {name}": _mean(first[name] - second[name]) for name in both}
+    return found
+
+
+def _mean(values: Float64[Tensor, " N"]) -> dict[str, float]:
+    return {"mean": float(values.mean()), "standard_error": standard_error(values)}
 
 
 def add(path: Path, entry: dict[str, Any], halves: list[Job]) -> None:

@@ -7,7 +7,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from jaxtyping import Float, Int
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 PAPER = 1e-4
@@ -27,6 +28,8 @@ class Classification(NamedTuple):
     """Of a proportion, over the test rows."""
     converged: bool
     """Whether the solver reached its tolerance."""
+    right: Bool[Tensor, " n"]
+    """Of each test row."""
 
 
 def svm(x: Float[Tensor, "N d"], y: Int[Tensor, " N"], regularisation: float) -> tuple[Any, bool]:
@@ -55,9 +58,10 @@ def classify(
     1.0
     """
     machine, converged = svm(*train, regularisation)
-    accuracy = float(machine.score(test[0].numpy(), test[1].numpy()))
-    error = math.sqrt(accuracy * (1 - accuracy) / len(test[1]))
-    return Classification(regularisation, machine.C, accuracy, error, converged)
+    right = torch.from_numpy(machine.predict(test[0].numpy())) == test[1]
+    accuracy = float(right.double().mean())
+    error = math.sqrt(accuracy * (1 - accuracy) / len(right))
+    return Classification(regularisation, machine.C, accuracy, error, converged, right)
 
 
 def choose(
