@@ -21,8 +21,6 @@ from memgen.bench.clock import seconds, spread, times_faster
 from memgen.bench.rows import rows as mnist
 from memgen.model import Batch
 from memgen.native.library import flushed_denormals
-from memgen.objective import importance, local_reconstruction, loss, plain
-from memgen.optimizer import Settings
 from memgen.recipe import Recipe, build
 from memgen.train import begin, byte_levels, drawn, train_step
 
@@ -42,35 +40,14 @@ def without(*pieces: str) -> Iterator[None]:
         yield
 
 
-def native_step(rows: Tensor, recipe: Recipe) -> Callable[[bool], None]:
-    state, levels = begin(build(recipe), recipe), byte_levels(rows)
+def step_of(rows: Tensor, recipe: Recipe, compiled: bool = False) -> Callable[[bool], None]:
+    state, levels = begin(build(recipe), recipe, compiled), byte_levels(rows)
     state.model.train()
 
     def step(use_bytes: bool = True) -> None:
         x = drawn(rows, levels if use_bytes else None, CHOSEN, state.generator)
         train_step(state, Batch(x), recipe, 600)
         state.step += 1
-
-    return step
-
-
-def compiled_step(rows: Tensor, recipe: Recipe) -> Callable[[bool], None]:
-    """The same step, its loss compiled; without the logging of the bound."""
-    state, levels = begin(build(recipe), recipe), byte_levels(rows)
-    model, objective, training = state.model.train(), recipe.objective, recipe.training
-
-    @torch.compile
-    def value(x: Tensor, *noise: Tensor) -> Tensor:
-        estimate = plain(model, Batch(x), noise, importance)
-        return loss(estimate.surrogate, local_reconstruction(estimate.inference, objective.local_reconstruction))
-
-    def step(use_bytes: bool = True) -> None:
-        noise = model.noise(objective.samples, len(CHOSEN), state.generator)
-        result = value(drawn(rows, levels, CHOSEN, state.generator), *noise)
-        state.optimizer.clear()
-        result.backward()
-        limits = {"clip_norm": training.clip_norm, "clip_value": training.clip_value}
-        state.optimizer.step(Settings(training.rate, training.epsilon, **limits))
 
     return step
 
@@ -84,13 +61,13 @@ def main() -> None:
     options = parser.parse_args()
     rows, what = mnist()
     recipe = Recipe.named("mnist-mem-vae").override(f"objective.samples={options.samples}")
-    own = native_step(rows, recipe)
+    own = step_of(rows, recipe)
     cases: dict[str, tuple[Callable[[bool], None], tuple[str, ...]]] = {"all of it": (own, ())}
     for piece in (FORMULAS, OPTIMIZER, FLUSHING, BYTES):
         cases[f"without {piece}"] = own, (piece,)
     cases["without any of these"] = own, (FORMULAS, OPTIMIZER, FLUSHING, BYTES)
     if options.compile:
-        cases["torch.compile of the loss"] = compiled_step(rows, recipe), ()
+        cases["torch.compile of the loss"] = step_of(rows, recipe, compiled=True), ()
     blocks: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(30):
         with without():

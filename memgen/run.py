@@ -50,7 +50,7 @@ class Saved:
     weights: str
     """Which weights it holds: "raw" or "averaged"."""
     sha256: str
-    """Of its tensors."""
+    """Of its tensors and of what the file says about them."""
     form: Form
     """Of the rows that it was trained on."""
     origin: Origin | None = None

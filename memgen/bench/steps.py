@@ -80,6 +80,10 @@ def steps_section(
             records += compare(name, K, scale, fastest, rows)
     if absent := missing():
         records.append(Record(SECTION, "pythae", {}, "step", note=absent))
+    if scale.compiled and not can_compile():
+        records.append(
+            Record(SECTION, COMPILED, {}, "step", note="not measured: there is no C++ compiler (g++, or CXX)")
+        )
     return records
 
 

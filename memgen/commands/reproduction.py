@@ -23,7 +23,7 @@ from memgen.reproduce.jobs import reproduce as do
 from memgen.reproduce.page import write_page
 from memgen.reproduce.rows import FREY, ROWS, SWEEP, expand
 from memgen.reproduce.shipping import ship, verify
-from memgen.reproduce.sweep import sweep
+from memgen.reproduce.sweep import sweep, swept
 from memgen.reproduce.text import duration, number
 from memgen.session import choose_device
 
@@ -54,7 +54,7 @@ def run_all(options: argparse.Namespace, place: Place) -> dict[str, Any]:
     for name in {job.recipe.data.name for job in todo.values() if job is not None}:
         source(name).require()
     done: list[str] = []
-    failed: dict[str, str] = {}
+    failed: dict[str, MemgenError] = {}
     clock = time.monotonic()
     with budget(options.budget) as spent:
         try:
@@ -64,8 +64,8 @@ def run_all(options: argparse.Namespace, place: Place) -> dict[str, Any]:
                 try:
                     run_one(options, name, job, place)
                     done.append(name)
-                except FailedError as error:
-                    failed[name] = str(error)
+                except MemgenError as error:
+                    failed[name] = error
                     say(options, f"  failed: {error}")
         except KeyboardInterrupt as interrupt:
             why = str(interrupt) or "interrupted"
@@ -75,7 +75,8 @@ def run_all(options: argparse.Namespace, place: Place) -> dict[str, Any]:
     if spent():
         say(options, "the budget is used up; the same command goes on")
     if failed:
-        raise FailedError("; ".join(f"{name}: {why}" for name, why in failed.items()))
+        kind = FailedError if any(isinstance(error, FailedError) for error in failed.values()) else MemgenError
+        raise kind("; ".join(f"{name}: {why}" for name, why in failed.items()))
     left = [name for name in todo if name not in done]
     return {"done": done, "left": left, "seconds": time.monotonic() - clock}
 
@@ -113,16 +114,20 @@ def jobs(options: argparse.Namespace) -> dict[str, Job | None]:
     difference over five splits, so it has them all; a single row has them if that is said.
     """
     found: dict[str, Job | None] = {}
+    asked = {*options.rows}
     every = options.splits or (not options.status and {"frey", "all"} & {*(options.rows or ["all"])})
     for name in expand(options.rows):
         if name == SWEEP:
-            if options.seed != SEED or options.schedule:
+            if options.seed == SEED and options.schedule is None:
+                found[SWEEP] = None
+            elif name in asked:
                 raise MemgenError(f"--seed and --schedule do not go with {SWEEP}")
-            found[SWEEP] = None
             continue
         row = ROWS[name]
         schedule = options.schedule or row.schedule
         if schedule not in row.schedules:
+            if name not in asked:  # but a group of which it is one
+                continue
             raise MemgenError(f"{name} has no {schedule} schedule; it has {', '.join(row.schedules)}")
         splits = range(SPLITS) if row.table == FREY and every else (0,)
         for split in splits:
@@ -170,7 +175,7 @@ def status(options: argparse.Namespace, place: Place) -> dict[str, Any]:
     say(options, f"{'row':<{width}} {'paper':>9} {'ours':>17} {'ours - paper':>16} {'training':>9}  state")
     for name, job in asked.items():
         if job is None:
-            said = "done" if (place.results / f"{SWEEP}.json").exists() else "not done"
+            said = "not done" if swept(place.results) is None else "done"
             say(options, f"{name:<{width}} {'':>9} {'':>17} {'':>16} {'':>9}  {said}")
             lines.append({"row": name, "state": said})
             continue
@@ -209,7 +214,7 @@ def ship_rows(options: argparse.Namespace, place: Place) -> dict[str, Any]:
     if not options.rows:
         raise MemgenError("which row? memgen reproduce --ship ROW")
     found = []
-    for name in [name for name in expand(options.rows) if name != SWEEP]:
+    for name in expand(options.rows):
         own = ship(name, place)
         found.append(own)
         precision = "half" if own["half_precision"] else "full"

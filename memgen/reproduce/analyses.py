@@ -84,7 +84,9 @@ def imputation(run: Run, saved: Saved, data: Dataset) -> Found:
             pictures.setdefault(f"{pattern}, filled", guess[:PICTURES].float())
         numbers["patterns"][pattern] = own
         hidden[pattern] = missing[:PICTURES]
-    caption = f"The first {PICTURES} test images, what was missing (blue), and what {STEPS} steps fill in."
+    caption = (
+        f"The first {PICTURES} test images, what was missing (blue), and what {STEPS} steps fill in (exact statistics)."
+    )
     return Found(numbers, [image_rows("imputation", caption, pictures, data.shape, hidden)], examples)
 
 

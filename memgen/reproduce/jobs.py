@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from memgen import __version__
 from memgen.bench.machine import describe
@@ -32,6 +33,8 @@ SEED = 0
 FIRST = (100, 1000)
 """The mean over the first so many examples is kept, too, so that a few can be verified."""
 CHECKPOINT_EVERY = 120
+LIKELIHOOD = "likelihood"
+"""What is kept of every example beside the analyses."""
 MADE = "made.json"
 """The file of a run folder that says with which program and on which machine it was begun."""
 NEEDED = ("recipe_sha256", "weights_sha256", "more", "analyses", "before")
@@ -123,9 +126,19 @@ def read_result(path: Path) -> dict[str, Any] | None:
 
 def train(job: Job, place: Place) -> tuple[Run, Saved]:
     """Train the job to its end, after the one whose weights it begins with; goes on where it was."""
-    folder = job.run(place)
-    start = None if job.before is None or (folder / CHECKPOINT).exists() else train(job.before, place)[1]
+    folder, before = job.run(place), job.before
+    begun = (folder / CHECKPOINT).exists()
+    if before is None or (begun and not before.run(place).exists()):
+        return train_in(folder, job.recipe, place)
+    start = train(before, place)[1]
+    if begun and started_with(folder) != start.sha256:
+        raise MemgenError(f"{folder} began with other weights than {before.run(place)} has now; move it away")
     return train_in(folder, job.recipe, place, start)
+
+
+def started_with(folder: Path) -> str:
+    """The hash of the weights that a run began with."""
+    return str((Run.open(folder).start or {}).get("weights_sha256"))
 
 
 def train_in(folder: Path, recipe: Recipe, place: Place, start: Saved | None = None) -> tuple[Run, Saved]:
@@ -160,11 +173,18 @@ def reproduce(job: Job, place: Place) -> dict[str, Any]:
             )
     run, saved = train(job, place)
     data = as_read_by(saved.model, dataset(job.recipe.data.name))
-    if found is None or found["weights_sha256"] != saved.sha256:
+    if found is not None and current(job, found) and found["weights_sha256"] != saved.sha256:
+        raise MemgenError(
+            f"{path} was measured with other weights than {run.folder} has, and would be replaced; give other --results"
+        )
+    if found is None or not current(job, found):
         found = about(job, run, saved, data, place)
-        found |= compared(job.row, *score_as(job.row.scorings[0], run, saved, data))
-    found["recipe_sha256"] = recipe_sha256(run.recipe)
-    keep(path, found)
+        result, seconds = score_as(job.row.scorings[0], run, saved, data)
+        found |= compared(job.row, result, seconds)
+        keep(path, found)
+    if not examples_of(run.folder, LIKELIHOOD).exists():
+        result, _ = score_as(job.row.scorings[0], run, saved, data)
+        keep_examples(run, saved, LIKELIHOOD, {"log_p": result.log_p, "elbo": result.elbo})
     for scoring in job.row.scorings[1:]:
         if str(scoring.samples) not in found["more"]:
             found["more"][str(scoring.samples)] = beside(scoring, job.row.scorings[0], run, saved, data)
@@ -172,8 +192,7 @@ def reproduce(job: Job, place: Place) -> dict[str, Any]:
     for name in job.row.analyses if job.main else ():
         if name not in found["analyses"]:
             numbers, figures, examples = ANALYSES[name](run, saved, data)
-            if examples:
-                save_tensors(examples_of(run.folder, name), examples, {"weights_sha256": saved.sha256})
+            keep_examples(run, saved, name, examples)
             for figure in figures:
                 make_folder(place.results / "figures")
                 write_atomically(place.results / "figures" / f"{job.row.name}-{figure.name}.png", figure.png)
@@ -184,8 +203,13 @@ def reproduce(job: Job, place: Place) -> dict[str, Any]:
 
 
 def examples_of(folder: Path, analysis: str) -> Path:
-    """The file of a run folder with an analysis's numbers per test example."""
-    return folder / f"{analysis}.safetensors"
+    """The file of a run folder with an analysis's numbers per test example, for pairs."""
+    return folder / f"examples-{analysis}.safetensors"
+
+
+def keep_examples(run: Run, saved: Saved, analysis: str, examples: dict[str, Tensor]) -> None:
+    if examples:
+        save_tensors(examples_of(run.folder, analysis), examples, {"weights_sha256": saved.sha256})
 
 
 def current(job: Job, found: dict[str, Any]) -> bool:
@@ -210,8 +234,8 @@ def keep(path: Path, found: dict[str, Any]) -> None:
 def about(job: Job, run: Run, saved: Saved, data: Dataset, place: Place) -> dict[str, Any]:
     """What a number is worth nothing without."""
     metrics = run.metrics()
-    scored = [line for line in metrics if "train_bound" in line]
     made = read_json(run.folder / MADE) or {"commit": "unknown", "hardware": describe()}
+    checkpoint = run.checkpoint()
     return {
         "row": job.row.name,
         "table": job.row.table,
@@ -223,29 +247,40 @@ def about(job: Job, run: Run, saved: Saved, data: Dataset, place: Place) -> dict
         "split": job.split,
         "epochs": saved.epoch,
         "seconds": round(metrics[-1]["seconds"], 1),
-        "before": [leg(own, place) for own in job.chain],
+        "before": legs(job, place),
         **made,
+        "scored_commit": commit(),
+        "execution": {} if checkpoint is None else checkpoint.execution,
         "parameters": count_parameters(saved.model),
         "data": data.name,
         "scale": data.scale,
         "binarisation": data.binarisation,
-        "curve": [[line["epoch"], round(line["seconds"], 1), line["train_bound"]] for line in scored],
-        "curve_is": "epoch, seconds, bound on training rows",
+        "curve": [
+            [line["epoch"], round(line["seconds"], 1), line["train_bound"], line.get("valid_bound")]
+            for line in metrics
+            if "train_bound" in line
+        ],
+        "curve_is": "epoch, seconds, bound on training rows, bound on validation rows if they are not trained on",
         "more": {},
         "analyses": {},
     }
 
 
-def leg(job: Job, place: Place) -> dict[str, Any]:
-    """A training that came before, and gave its weights."""
-    run = Run.open(job.run(place))
-    return {
-        "recipe": job.row.recipe(job.schedule),
-        "recipe_sha256": recipe_sha256(run.recipe),
-        "weights_sha256": read_model(run.folder).sha256,
-        "epochs": len(run.metrics()),
-        "seconds": round(run.metrics()[-1]["seconds"], 1),
-    }
+def legs(job: Job, place: Place) -> list[dict[str, Any]]:
+    """The trainings that came before, each of which gave its weights to the next."""
+    found = []
+    for own, after in zip(job.chain, [*job.chain[1:], job], strict=True):
+        run = Run.open(own.run(place))
+        found.append(
+            {
+                "recipe": own.row.recipe(own.schedule),
+                "recipe_sha256": recipe_sha256(run.recipe),
+                "weights_sha256": started_with(after.run(place)),
+                "epochs": len(run.metrics()),
+                "seconds": round(run.metrics()[-1]["seconds"], 1),
+            }
+        )
+    return found
 
 
 def compared(row: Row, result: Likelihood, seconds: float) -> dict[str, Any]:
@@ -272,6 +307,7 @@ def summary(result: Likelihood, seconds: float) -> dict[str, Any]:
         "samples": result.samples,
         "examples": len(result.log_p),
         "effective_sample_size": float(result.effective.mean()),
+        "bounds": {str(K): float(bound.mean()) for K, bound in result.bounds.items()},
         "evaluation_seconds": round(seconds, 1),
     }
 
@@ -294,7 +330,7 @@ def beside(scoring: Scoring, first: Scoring, run: Run, saved: Saved, data: Datas
     return summary(result, seconds) | {"gain": float(gain.mean()), "gain_standard_error": standard_error(gain)}
 
 
-def chosen(n: int, k: int) -> torch.Tensor:
+def chosen(n: int, k: int) -> Tensor:
     """k of n examples, by a seed; in order."""
     return torch.randperm(n, generator=torch.Generator().manual_seed(SEED))[:k].sort().values
 

@@ -10,11 +10,10 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from memgen.reproduce.jobs import Job, Place, current, examples_of, keep, read_json, read_result
+from memgen.reproduce.jobs import LIKELIHOOD, Job, Place, current, examples_of, keep, read_json, read_result
 from memgen.reproduce.rows import PAIRS, ROWS
-from memgen.run import Run
 from memgen.storage import load_tensors
-from memgen.tasks.density import Likelihood, standard_error
+from memgen.tasks.density import standard_error
 
 
 def file_of(results: Path, pair: tuple[str, str]) -> Path:
@@ -32,33 +31,37 @@ def update(job: Job, place: Place) -> None:
 
 def difference(halves: list[Job], place: Place) -> dict[str, Any] | None:
     """First minus second, image by image; None if either is not scored, or not on this machine."""
-    first, second = (kept(half, place) for half in halves)
-    if first is None or second is None:
+    weights = [weights_of(half, place) for half in halves]
+    found = {
+        f"{analysis} {name}": values
+        for analysis in (LIKELIHOOD, *halves[0].row.analyses)
+        for name, values in by_example(halves, weights, analysis, place).items()
+    }
+    quantity = f"{LIKELIHOOD} {'elbo' if halves[0].row.quantity == 'elbo' else 'log_p'}"
+    if quantity not in found:
         return None
-    quantity = "elbo" if halves[0].row.quantity == "elbo" else "log_p"
-    values = getattr(first[0], quantity) - getattr(second[0], quantity)
     return {
         "schedule": halves[0].schedule,
         "seed": halves[0].seed,
         "split": halves[0].split,
-        **_mean(values),
-        "examples": len(values),
-        "weights_sha256": [first[1], second[1]],
-        "analyses": analysed(halves, (first[1], second[1]), place),
+        **_mean(found[quantity]),
+        "examples": len(found[quantity]),
+        "weights_sha256": weights,
+        "analyses": {name: _mean(values) for name, values in found.items() if not name.startswith(LIKELIHOOD)},
     }
 
 
-def analysed(halves: list[Job], weights: tuple[str, str], place: Place) -> dict[str, dict[str, float]]:
-    """First minus second of every number per example that both were analysed for."""
-    found: dict[str, dict[str, float]] = {}
-    for analysis in halves[0].row.analyses:
-        files = [examples_of(half.run(place), analysis) for half in halves]
-        if all(file.exists() for file in files):
-            (first, one), (second, other) = (load_tensors(file) for file in files)
-            if (one["weights_sha256"], other["weights_sha256"]) == weights:
-                both = [name for name in first if name in second]
-                found |= {f"{analysis} {name}": _mean(first[name] - second[name]) for name in both}
-    return found
+def by_example(
+    halves: list[Job], weights: list[str | None], analysis: str, place: Place
+) -> dict[str, Float64[Tensor, " N"]]:
+    """First minus second of every number that an analysis has of each example, where both have it."""
+    files = [examples_of(half.run(place), analysis) for half in halves]
+    if not all(file.exists() for file in files):
+        return {}
+    (first, one), (second, other) = (load_tensors(file) for file in files)
+    if [one["weights_sha256"], other["weights_sha256"]] != weights:
+        return {}
+    return {name: first[name] - second[name] for name in first if name in second}
 
 
 def _mean(values: Float64[Tensor, " N"]) -> dict[str, float]:
@@ -74,17 +77,10 @@ def add(path: Path, entry: dict[str, Any], halves: list[Job]) -> None:
     keep(path, {"first": halves[0].row.name, "second": halves[1].row.name, "pairs": pairs})
 
 
-def kept(job: Job, place: Place) -> tuple[Likelihood, str] | None:
-    """What was scored of a job, image by image, where its run is on this machine; and the hash of its weights."""
-    if job.schedule not in job.row.schedules:
-        return None
-    result, folder = read_result(job.result(place)), job.run(place)
-    if result is None or not current(job, result) or not folder.is_dir():
-        return None
-    scores = Run.open(folder).scores("test", result["samples"], 0, result["weights_sha256"])
-    found = scores.read()[0]
-    whole = found is not None and len(found.log_p) == result["examples"]
-    return (found, result["weights_sha256"]) if found is not None and whole else None
+def weights_of(job: Job, place: Place) -> str | None:
+    """The hash of the weights that a job's result was measured with; None if there is no result of today's recipe."""
+    result = read_result(job.result(place)) if job.schedule in job.row.schedules else None
+    return None if result is None or not current(job, result) else str(result["weights_sha256"])
 
 
 def valid(results: Path, pair: tuple[str, str]) -> list[dict[str, Any]]:

@@ -49,9 +49,14 @@ def ship(name: str, place: Place) -> dict[str, Any]:
     before = log_likelihood(model, x, SAMPLES).log_p
     small = halved(model, tensors)
     model.load_state_dict(small)
-    change = float((log_likelihood(model, x, SAMPLES).log_p - before).mean())
+    changes = log_likelihood(model, x, SAMPLES).log_p - before
+    change = float(changes.mean())
     half = abs(change) < TOLERANCE
-    told = {key: result[key] for key in NUMBERS} | {"half_precision": half, "half_precision_change": change}
+    told = {key: result[key] for key in NUMBERS} | {
+        "half_precision": half,
+        "half_precision_change": change,
+        "half_precision_change_of_one_example": float(changes.abs().mean()),
+    }
     metadata = {key: value for key, value in about.items() if key != CHECKSUM} | {zoo.RESULT: json.dumps(told)}
     target = zoo.folder() / f"{name}{zoo.ENDING}"
     save_tensors(target, small if half else tensors, metadata)

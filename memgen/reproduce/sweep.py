@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from memgen.data import dataset
@@ -26,11 +27,8 @@ def recipe_of(slots: tuple[int, int]) -> Recipe:
 
 def sweep(place: Place) -> dict[str, Any]:
     """Train and score every split of the slots; what is there already is not done again."""
-    path = place.results / f"{SWEEP}.json"
-    found = read_json(path)
-    sha256 = {name_of(slots): recipe_sha256(recipe_of(slots)) for slots in SLOT_SPLITS}
-    if found is not None and found["recipe_sha256"] == sha256:
-        return found
+    if (before := swept(place.results)) is not None:
+        return before
     data = dataset(Recipe.named(BASE).data.name)
     scores, made = {}, {}
     for slots in SLOT_SPLITS:
@@ -51,7 +49,7 @@ def sweep(place: Place) -> dict[str, Any]:
     }
     result = {
         "recipe": BASE,
-        "recipe_sha256": sha256,
+        "recipe_sha256": recipes(),
         "seed": Recipe.named(BASE).training.seed,
         "epochs": EPOCHS,
         "examples": EXAMPLES,
@@ -59,8 +57,19 @@ def sweep(place: Place) -> dict[str, Any]:
         "data": "the first rows of the validation images",
         "splits": own,
     }
-    keep(path, result)
+    keep(place.results / f"{SWEEP}.json", result)
     return result
+
+
+def swept(results: Path) -> dict[str, Any] | None:
+    """What was found by the recipes as they are now."""
+    found = read_json(results / f"{SWEEP}.json")
+    return found if found is not None and found.get("recipe_sha256") == recipes() else None
+
+
+def recipes() -> dict[str, str]:
+    """Of every split of the slots, the hash of its recipe."""
+    return {name_of(slots): recipe_sha256(recipe_of(slots)) for slots in SLOT_SPLITS}
 
 
 def name_of(slots: tuple[int, int]) -> str:
