@@ -269,7 +269,7 @@ def about(job: Job, run: Run, saved: Saved, data: Dataset, place: Place) -> dict
 def legs(job: Job, place: Place) -> list[dict[str, Any]]:
     """The trainings that came before, each of which gave its weights to the next."""
     found = []
-    for own, after in zip(job.chain, [*job.chain[1:], job], strict=True):
+    for own, after in zip(job.chain, [*job.chain, job][1:], strict=True):
         run = Run.open(own.run(place))
         found.append(
             {
