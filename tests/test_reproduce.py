@@ -296,6 +296,36 @@ def test_a_result_of_a_recipe_that_has_changed_is_done_again(
     assert "would replace the number" in capsys.readouterr().err
 
 
+def test_a_row_that_cannot_go_on_does_not_stop_the_others(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = made / "results" / "digits-mem-vae.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"more": {}}))
+    shutil.rmtree(made / "runs" / "digits-mem-vae")
+    assert main(asked(made, "digits-mem-vae", "digits-vae")) == 2
+    told_of = capsys.readouterr()
+    assert "digits-mem-vae: " in told_of.err
+    assert "digits-vae: done before" in told_of.out
+
+
+def test_numbers_are_not_replaced_by_those_of_other_weights(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = made / "results" / "digits-vae.json"
+    found = json.loads(path.read_text())
+    path.write_text(json.dumps(found | {"more": {}, "weights_sha256": "f" * 64}))
+    before = path.read_bytes()
+    assert main(asked(made, "digits-vae")) == 2
+    assert "measured with other weights" in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("more", [["--seed", "1"], ["--schedule", "paper"], ["all", "--schedule", "fast"]])
+def test_groups_leave_out_what_an_option_does_not_go_with(
+    more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {row["row"] for row in told(capsys, asked(tmp_path, "--status", *more))["rows"]}
+    assert "mnist-vae" in found
+    assert "slots" not in found
+    assert ("frey-vae-b10" in found) == ("fast" not in more)
+
+
 def test_differences_of_weights_that_are_no_more_are_not_shown(made: Path) -> None:
     results, pair = made / "results", ("digits-mem-vae", "digits-vae")
     assert len(pairs.valid(results, pair)) == 1
