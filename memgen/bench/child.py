@@ -34,7 +34,7 @@ def action(spec: dict[str, Any]) -> tuple[Action, int]:
     recipe, rows = Recipe.named(spec["recipe"]).override(spec["set"]), stand_in()
     if spec["samples"] is None:
         return memgen_step(rows, recipe)[1], 1
-    x = binarise(rows[:BATCH_SIZE])
+    x = binarise(rows[: BATCH_SIZE * torch.get_num_threads()])  # a batch for every thread: they are in memory together
     return memgen_scores(trained(rows, recipe, 1), x, spec["samples"]), len(x)
 
 
