@@ -131,7 +131,8 @@ def test_steps_and_evaluation_stay_below_the_limit_and_say_that_pythae_is_missin
     told: list[str] = []
     found = steps_section(TINY, fastest, given, told.append) + evaluation_section(TINY, fastest, given, told.append)
     fractions = [record.fraction for record in found if record.fraction is not None]
-    assert len(fractions) == 3 * 2 * 2 + 2 + 2  # memgen, loop, products; the single sample at K > 1; evaluations
+    # memgen, loop, products; the single sample at K > 1; evaluations and their products
+    assert len(fractions) == 3 * 2 * 2 + 2 + 2 + 2
     assert all(0 < fraction <= 1 for fraction in fractions)
     assert len(told) == 5
     notes = [record.note for record in found if record.name == "pythae"]

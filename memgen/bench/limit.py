@@ -22,6 +22,8 @@ from memgen.objective import CHOOSING
 from memgen.recipe import Recipe, build
 
 RECIPES = ("mnist-mem-vae", "mnist-vae")
+ONLY = "the products alone"
+"""The name of rows in which they are done in order, and nothing else."""
 TRIES = 3
 """Timings of a product in each layout, every time that it is measured."""
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from memgen.bench.clock import Action, alternate, spread, times_faster
-from memgen.bench.limit import RECIPES, Fastest, Product, flops, in_order, products
+from memgen.bench.limit import ONLY, RECIPES, Fastest, Product, flops, in_order, products
 from memgen.bench.loop import loop_step
 from memgen.bench.peer import missing, peer
 from memgen.bench.record import Record, Scale
@@ -26,7 +26,6 @@ from memgen.train import State, begin, byte_levels, drawn, train_step
 BATCH = 100
 STEPS_PER_EPOCH = 600
 SECTION = "steps"
-ONLY = "the products alone"
 SINGLE = "memgen, single"
 """With the estimator that back-propagates through one of the K samples."""
 COMPILED = "memgen, compiled"
