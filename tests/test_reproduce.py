@@ -22,7 +22,7 @@ from memgen.commands.reproduction import budget
 from memgen.data import DATASETS, dataset
 from memgen.model import count_parameters
 from memgen.recipe import Recipe, build, recipe_names
-from memgen.reproduce import jobs, pairs, rows
+from memgen.reproduce import analyses, jobs, pairs, rows
 from memgen.reproduce import sweep as sweeping
 from memgen.reproduce.analyses import group
 from memgen.reproduce.jobs import Job, Place, chosen, read_result
@@ -100,12 +100,16 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[Row]:
         return named(name).override([*SMALL, *slots, "objective.local_reconstruction=[]"])
 
     scorings = (Scoring(20), Scoring(50, 40))
-    analyses = {"digits-vae": ("svm", "imputation"), "digits-mem-vae": ("generation", "memory", "imputation", "svm")}
-    for name, own in analyses.items():
+    own_analyses = {
+        "digits-vae": ("svm", "imputation"),
+        "digits-mem-vae": ("generation", "memory", "imputation", "svm"),
+    }
+    for name, own in own_analyses.items():
         monkeypatch.setitem(ROWS, name, Row(name, name, rows.MNIST, -20.0, scorings, own))
     PAIRS.append(("digits-mem-vae", "digits-vae"))
     monkeypatch.setitem(IMPUTATION_PAPER, "rect-4", dict.fromkeys(IMPUTATION_PAPER["half"], 0.1))
     monkeypatch.delitem(IMPUTATION_PAPER, "rect-12")
+    monkeypatch.setattr(analyses, "STEPS", 5)
     monkeypatch.setattr(Recipe, "named", staticmethod(reduced))
     yield ROWS["digits-mem-vae"]
     PAIRS.pop()
