@@ -1,10 +1,11 @@
 """What each piece of the fast training step is worth: how many times as long a step takes without it.
 
-    python benchmarks/pieces.py [--samples 1] [--rounds 9] [--steps 15] [--compile]
+    python benchmarks/pieces.py [--recipe mnist-mem-vae] [--samples 1] [--rounds 9] [--steps 15] [--compile]
 
-A step of mnist-mem-vae on MNIST, batch 100. One model, which has trained for 30 steps; the pieces are taken out one at
-a time, in blocks that alternate in one process. With --compile also a second model whose loss torch.compile has made of
-the plain formulas. The figures are medians of blocks and of ratios of neighbouring blocks.
+A step of a recipe (mnist-mem-vae if none is named) on MNIST, or on random rows where the recipe is of another width.
+One model, which has trained for 30 steps; the pieces are taken out one at a time, in blocks that alternate in one
+process. With --compile also a second model whose loss torch.compile has made of the plain formulas. The figures are
+medians of blocks and of ratios of neighbouring blocks.
 """
 
 from __future__ import annotations
@@ -24,14 +25,18 @@ from memgen.native.library import flushed_denormals
 from memgen.recipe import Recipe, build
 from memgen.train import begin, byte_levels, drawn, train_step
 
-CHOSEN = torch.arange(100)
 FORMULAS, OPTIMIZER, FLUSHING, BYTES = "kernels of formulas", "kernel of the optimizer", "flushing denormals", "bytes"
+WRITTEN = "the step written down"
+"""Without it autograd finds the gradients; without the kernels of formulas, too."""
+PIECES = (WRITTEN, FORMULAS, OPTIMIZER, FLUSHING, BYTES)
 
 
 @contextmanager
 def without(*pieces: str) -> Iterator[None]:
     """Inside, these pieces are missing."""
     with ExitStack() as stack:
+        if {WRITTEN, FORMULAS} & {*pieces}:
+            stack.enter_context(patch("memgen.train.watched", lambda model: True))
         if FORMULAS in pieces:
             stack.enter_context(patch("memgen.native.functions.serves", lambda *tensors: False))
         if OPTIMIZER in pieces:
@@ -43,9 +48,10 @@ def without(*pieces: str) -> Iterator[None]:
 def step_of(rows: Tensor, recipe: Recipe, compiled: bool = False) -> Callable[[bool], None]:
     state, levels = begin(build(recipe), recipe, compiled), byte_levels(rows)
     state.model.train()
+    chosen = torch.arange(recipe.training.batch_size)
 
     def step(use_bytes: bool = True) -> None:
-        x = drawn(rows, levels if use_bytes else None, CHOSEN, state.generator)
+        x = drawn(rows, levels if use_bytes else None, chosen, state.generator)
         train_step(state, Batch(x), recipe, 600)
         state.step += 1
 
@@ -54,18 +60,22 @@ def step_of(rows: Tensor, recipe: Recipe, compiled: bool = False) -> Callable[[b
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipe", default="mnist-mem-vae")
     parser.add_argument("--samples", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--compile", action="store_true")
     options = parser.parse_args()
     rows, what = mnist()
-    recipe = Recipe.named("mnist-mem-vae").override(f"objective.samples={options.samples}")
+    recipe = Recipe.named(options.recipe).override(f"objective.samples={options.samples}")
+    columns = build(recipe).likelihood.columns
+    if columns != rows.shape[1]:
+        rows, what = torch.randint(256, (1000, columns)) / 256, "random rows"
     own = step_of(rows, recipe)
     cases: dict[str, tuple[Callable[[bool], None], tuple[str, ...]]] = {"all of it": (own, ())}
-    for piece in (FORMULAS, OPTIMIZER, FLUSHING, BYTES):
+    for piece in PIECES:
         cases[f"without {piece}"] = own, (piece,)
-    cases["without any of these"] = own, (FORMULAS, OPTIMIZER, FLUSHING, BYTES)
+    cases["without any of these"] = own, PIECES
     if options.compile:
         cases["torch.compile of the loss"] = step_of(rows, recipe, compiled=True), ()
     blocks: dict[str, list[float]] = {name: [] for name in cases}
@@ -77,7 +87,8 @@ def main() -> None:
             with without(*pieces):
                 step(True)
                 blocks[name].append(seconds(lambda: step(BYTES not in pieces), options.steps))  # noqa: B023
-    print(f"K = {options.samples}, {torch.get_num_threads()} threads, {what}, medians of {options.rounds} blocks")
+    batch, threads = recipe.training.batch_size, torch.get_num_threads()
+    print(f"{options.recipe}, batch {batch}, K = {options.samples}, {threads} threads, {what}, {options.rounds} blocks")
     for name, taken in blocks.items():
         ratio = times_faster(blocks["all of it"], taken)
         print(f"{name:34s} {1e3 * spread(taken).median:8.1f} ms a step, {ratio:.2f} x all of it")

@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from memgen.data.dataset import Dataset
 from memgen.errors import FailedError, MemgenError
+from memgen.fused import Step, fits, watched
 from memgen.layers import forget_statistics, write_statistics
 from memgen.likelihoods import check_values
 from memgen.memory import sparse_parameters
@@ -88,6 +90,8 @@ class State:
     """... after which epoch, and how."""
     compiled: Value | None = None
     """The loss of a step as torch.compile has made it, if that was asked for."""
+    written: dict[tuple[int, int], Step] | None = None
+    """Steps that are written down without autograd, by K and B; None if the model does not fit."""
     warm: bool = False
     """Whether it began with the weights of another run: a checkpoint then holds row-sparse parameters in full."""
 
@@ -183,6 +187,7 @@ def begin(model: DGM, recipe: Recipe, compiled: bool = False) -> State:
     own = generator(settings.seed, Purpose.TRAINING, device)
     nothing = torch.empty(0, device=device)
     value = compiled_loss(model, recipe) if compiled else None
+    written: dict[tuple[int, int], Step] | None = {} if not compiled and fits(model, recipe) else None
     return State(
         model,
         optimizer,
@@ -191,6 +196,7 @@ def begin(model: DGM, recipe: Recipe, compiled: bool = False) -> State:
         nothing.long(),
         nothing.reshape(0, 3),
         compiled=value,
+        written=written,
         warm=bool(settings.start_from),
     )
 
@@ -329,13 +335,12 @@ def train_step(state: State, batch: Batch, recipe: Recipe, steps: int) -> Float[
     beta = min(1.0, t / (steps * objective.kl_warmup_epochs)) if objective.kl_warmup_epochs else 1.0
     samples = objective.samples + (objective.estimator in CHOOSING)
     noise = model.noise(samples, len(batch.x), state.generator)
-    if state.compiled is None:
-        value, report = step_loss(model, recipe, batch, noise, beta)
-    else:
-        value, report = state.compiled(batch, noise, beta)
-
     state.optimizer.clear()
-    value.backward()
+    if state.written is not None and batch.observed is None and batch.context is None and not watched(model):
+        report = written_step(state.written, model, recipe, samples, len(batch.x))(batch, noise)
+    else:
+        value, report = (state.compiled or partial(step_loss, model, recipe))(batch, noise, beta)
+        value.backward()
     norm = state.optimizer.step(
         Settings(
             learning_rate(settings, t, steps),
@@ -349,6 +354,13 @@ def train_step(state: State, batch: Batch, recipe: Recipe, steps: int) -> Float[
         )
     )
     return torch.cat([report, norm.reshape(1)])
+
+
+def written_step(written: dict[tuple[int, int], Step], model: DGM, recipe: Recipe, K: int, B: int) -> Step:
+    """The step for so many samples and rows, written down when it is first met, or when the weights have moved."""
+    if (K, B) not in written or written[K, B].stale:
+        written[K, B] = Step(model, recipe.objective, K, B)
+    return written[K, B]
 
 
 def step_loss(

@@ -32,7 +32,7 @@ LAYERS = [
     {"recipe"},
     {"auto"},
     {"tasks"},
-    {"figures"},
+    {"figures", "fused"},
     {"train"},
     {"table"},
     {"estimators"},
