@@ -24,7 +24,7 @@ from memgen.reproduce.rows import FAST, ROWS, Row, Scoring
 from memgen.run import CHECKPOINT, RECIPE, WEIGHTS, Run, Saved, read_model
 from memgen.scoring import score
 from memgen.session import Session, choose_device, prepared
-from memgen.storage import save_tensors, write_atomically
+from memgen.storage import load_tensors, save_tensors, write_atomically
 from memgen.tasks.density import Likelihood, standard_error
 from memgen.train import as_read_by
 
@@ -182,17 +182,17 @@ def reproduce(job: Job, place: Place) -> dict[str, Any]:
         result, seconds = score_as(job.row.scorings[0], run, saved, data)
         found |= compared(job.row, result, seconds)
         keep(path, found)
-    if not examples_of(run.folder, LIKELIHOOD).exists():
+    if not examples(job, place, LIKELIHOOD, saved.sha256):
         result, _ = score_as(job.row.scorings[0], run, saved, data)
-        keep_examples(run, saved, LIKELIHOOD, {"log_p": result.log_p, "elbo": result.elbo})
+        keep_examples(job, place, saved, LIKELIHOOD, {"log_p": result.log_p, "elbo": result.elbo})
     for scoring in job.row.scorings[1:]:
         if str(scoring.samples) not in found["more"]:
             found["more"][str(scoring.samples)] = beside(scoring, job.row.scorings[0], run, saved, data)
             keep(path, found)
     for name in job.row.analyses if job.main else ():
         if name not in found["analyses"]:
-            numbers, figures, examples = ANALYSES[name](run, saved, data)
-            keep_examples(run, saved, name, examples)
+            numbers, figures, by_example = ANALYSES[name](run, saved, data)
+            keep_examples(job, place, saved, name, by_example)
             for figure in figures:
                 make_folder(place.results / "figures")
                 write_atomically(place.results / "figures" / f"{job.row.name}-{figure.name}.png", figure.png)
@@ -202,14 +202,29 @@ def reproduce(job: Job, place: Place) -> dict[str, Any]:
     return found
 
 
-def examples_of(folder: Path, analysis: str) -> Path:
-    """The file of a run folder with an analysis's numbers per test example, for pairs."""
-    return folder / f"examples-{analysis}.safetensors"
+def examples_of(job: Job, place: Place, analysis: str) -> Path:
+    """The file with an analysis's numbers of every test example, for pairs. It is kept with the results: the other half
+    of a pair may be trained elsewhere, or later.
+    """
+    return place.results / "examples" / f"{job.name}-{analysis}.safetensors"
 
 
-def keep_examples(run: Run, saved: Saved, analysis: str, examples: dict[str, Tensor]) -> None:
-    if examples:
-        save_tensors(examples_of(run.folder, analysis), examples, {"weights_sha256": saved.sha256})
+def keep_examples(job: Job, place: Place, saved: Saved, analysis: str, numbers: dict[str, Tensor]) -> None:
+    """In float32, which is good for seven digits."""
+    if numbers:
+        path = examples_of(job, place, analysis)
+        make_folder(path.parent)
+        single = {name: values.float() for name, values in numbers.items()}
+        save_tensors(path, single, {"weights_sha256": saved.sha256})
+
+
+def examples(job: Job, place: Place, analysis: str, weights: str | None) -> dict[str, Tensor]:
+    """An analysis's numbers of every test example, in float64, if they were measured with these weights; else none."""
+    path = examples_of(job, place, analysis)
+    if not path.exists():
+        return {}
+    numbers, about = load_tensors(path)
+    return {name: own.double() for name, own in numbers.items()} if about["weights_sha256"] == weights else {}
 
 
 def current(job: Job, found: dict[str, Any]) -> bool:

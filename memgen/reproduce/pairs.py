@@ -10,9 +10,8 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from memgen.reproduce.jobs import LIKELIHOOD, Job, Place, current, examples_of, keep, read_json, read_result
+from memgen.reproduce.jobs import LIKELIHOOD, Job, Place, current, examples, keep, read_json, read_result
 from memgen.reproduce.rows import PAIRS, ROWS
-from memgen.storage import load_tensors
 from memgen.tasks.density import standard_error
 
 
@@ -30,7 +29,7 @@ def update(job: Job, place: Place) -> None:
 
 
 def difference(halves: list[Job], place: Place) -> dict[str, Any] | None:
-    """First minus second, image by image; None if either is not scored, or not on this machine."""
+    """First minus second, image by image; None if either is not scored."""
     weights = [weights_of(half, place) for half in halves]
     found = {
         f"{analysis} {name}": values
@@ -55,12 +54,7 @@ def by_example(
     halves: list[Job], weights: list[str | None], analysis: str, place: Place
 ) -> dict[str, Float64[Tensor, " N"]]:
     """First minus second of every number that an analysis has of each example, where both have it."""
-    files = [examples_of(half.run(place), analysis) for half in halves]
-    if not all(file.exists() for file in files):
-        return {}
-    (first, one), (second, other) = (load_tensors(file) for file in files)
-    if [one["weights_sha256"], other["weights_sha256"]] != weights:
-        return {}
+    first, second = (examples(half, place, analysis, own) for half, own in zip(halves, weights, strict=True))
     return {name: first[name] - second[name] for name in first if name in second}
 
 
