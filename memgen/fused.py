@@ -19,47 +19,40 @@ from typing import Any, cast
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook as has_global_hooks
 
 from memgen.layers import BatchNorm, Dense, MemoryLayer
 from memgen.likelihoods import Bernoulli, Gaussian
-from memgen.memory import SOFTMAX, Attention, Memory, Mlp, Sum
-from memgen.model import DGM, Batch, Conditional, Levels
+from memgen.memory import Attention, Memory, Mlp, Sum, softmax
+from memgen.model import DGM, Batch, Conditional, Levels, log_prior
 from memgen.native.functions import EPS, LOG_2PI
 from memgen.native.library import addresses, library, serves
-from memgen.recipe import Objective, Recipe
+from memgen.recipe import Objective
 
-ESTIMATORS = ("plain", "stl")
+SERVED = {"estimator": ("plain", "stl", "dreg"), "bound": ("elbo", "importance")}
 ATEN = torch.ops.aten
 
 
-def fits(model: DGM, recipe: Recipe) -> bool:
-    """Whether a step of this model can be written down: one level, batch norm, dense attention, Bernoulli or Gaussian
-    rows, nothing missing, and nobody who looks on."""
-    objective = recipe.objective
+def fits(model: DGM, objective: Objective) -> bool:
+    """Whether a step of this model can be written down: the very classes of the paper's models, one level, batch norm,
+    dense attention, Bernoulli or Gaussian rows, every parameter once, float32 on the CPU.
+    """
     return (
-        objective.estimator in ESTIMATORS
+        all(getattr(objective, key) in names for key, names in SERVED.items())
         and not objective.kl_warmup_epochs
+        and type(model) is DGM
         and not model.mask
         and len(model.q) == 1
-        and all(_fits(net) for net in (*model.q, *model.p))
+        and all(type(net) is Conditional and not net.skip for net in (*model.q, *model.p))
+        and all(type(layer) is Dense and _layer_fits(layer) for layer in cast(Conditional, model.q[0]).layers)
+        and all(map(_layer_fits, cast(Conditional, model.p[0]).layers))
         and type(model.q[0].head) is Gaussian
         and not model.q[0].head.floor
+        and type(model.p[0].head) in (Bernoulli, Gaussian)
+        and all(map(_linear_fits, (*model.q[0].head.children(), *cast(nn.Module, model.p[0].head).children())))
+        and len([*model.named_parameters(remove_duplicate=False)]) == len([*model.parameters()])
         and serves(*model.parameters())
-        and not watched(model)
     )
-
-
-def watched(model: nn.Module) -> bool:
-    """Whether somebody has hooked a part of it, or a parameter."""
-    return any(parameter._backward_hooks for parameter in model.parameters()) or any(
-        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
-        for module in model.modules()
-    )
-
-
-def _fits(net: nn.Module) -> bool:
-    net = cast(Conditional, net)
-    return not net.skip and type(net.head) in (Bernoulli, Gaussian) and all(map(_layer_fits, net.layers))
 
 
 def _layer_fits(layer: nn.Module) -> bool:
@@ -68,13 +61,19 @@ def _layer_fits(layer: nn.Module) -> bool:
         return (
             type(attention) is Attention
             and attention.top is None
-            and attention.squash in (torch.sigmoid, SOFTMAX)
+            and attention.squash in (torch.sigmoid, softmax)
+            and _linear_fits(attention.A)
             and type(memory) is Memory
             and not memory.sparse
             and type(layer.composition) in (Mlp, Sum)
+            and type(layer.dense) is Dense
             and _layer_fits(layer.dense)
         )
-    return type(layer) is Dense and type(layer.norm) is BatchNorm
+    return type(layer) is Dense and type(layer.norm) is BatchNorm and _linear_fits(layer.linear)
+
+
+def _linear_fits(module: nn.Module) -> bool:
+    return type(module) is nn.Linear and module.bias is not None
 
 
 class Tape:
@@ -104,24 +103,41 @@ class Tape:
 
 class Part:
     """A part of a net at work on a fixed number of rows. From the derivative of the loss by the part's output,
-    `back(gradient)` makes that by its parameters, kept in `gradients`, and that by its input, which it returns.
+    `back` makes that by its parameters, kept in `gradients`, and that by its input, which it returns; `slope` makes the
+    latter alone.
     """
 
     def __init__(self, forward: Tape, backward: Tape) -> None:
         self.forward, self.backward = forward, backward
         self.gradients: list[tuple[Tensor, Tensor]] = []
+        self.silent = False
+        """Whether the parameters' part is left out."""
+
+    def back(self, gradient: Tensor) -> Tensor | None:
+        raise NotImplementedError
+
+    def slope(self, gradient: Tensor, tape: Tape) -> Tensor | None:
+        own, self.backward, self.silent = self.backward, tape, True
+        try:
+            return self.back(gradient)
+        finally:
+            self.backward, self.silent = own, False
 
     def gradient_of(self, parameter: Tensor) -> Tensor:
-        self.gradients.append((parameter, torch.empty_like(parameter)))
-        return self.gradients[-1][1]
+        """A place for it."""
+        place = torch.empty_like(parameter)
+        if not self.silent:
+            self.gradients.append((parameter, place))
+        return place
 
     def linear_back(
         self, linear: nn.Linear, h: Tensor, gradient: Tensor, out: Tensor | None, bias: bool = True
     ) -> None:
         """Of y = W h + b: to W, to b if it has a part, and to h, where `out` is the place for that."""
-        self.backward.mm(gradient.t(), h, self.gradient_of(linear.weight))
-        if bias:
-            self.backward.add(torch.sum, gradient, 0, out=self.gradient_of(linear.bias))
+        if not self.silent:
+            self.backward.mm(gradient.t(), h, self.gradient_of(linear.weight))
+            if bias:
+                self.backward.add(torch.sum, gradient, 0, out=self.gradient_of(linear.bias))
         if out is not None:
             self.backward.mm(gradient, linear.weight, out)
 
@@ -148,7 +164,7 @@ class DensePart(Part):
         self.backward.kernel(
             "normalise_backward", gradient, self.pre, rows, units, *self.numbers, self.norm.beta, to_pre, gamma, beta
         )
-        if self.extra is not None:
+        if self.extra is not None and not self.silent:
             self.backward.add(to_pre.add_, self.extra)
         to_h = None if self.root else torch.empty_like(self.h)
         self.linear_back(self.layer.linear, self.h, to_pre, to_h, bias=False)
@@ -168,7 +184,7 @@ class MemoryPart(Part):
         scores, self.h_a = h_g.new_empty(len(h_g), slots), h_g.new_empty(len(h_g), slots)
         self.h_m, self.out = torch.empty_like(h_g), torch.empty_like(h_g)
         forward.add(torch.addmm, self.attention.A.bias, h_g, self.attention.A.weight.t(), out=scores)
-        if self.attention.squash is SOFTMAX:
+        if self.attention.squash is softmax:
             forward.add(torch.softmax, scores, -1, out=self.h_a)
         else:
             forward.add(torch.sigmoid, scores, out=self.h_a)
@@ -187,19 +203,23 @@ class MemoryPart(Part):
         if isinstance(self.composition, Mlp):
             to_c, c = h_g.new_empty(9, shape[1]), addresses(self.coefficients)
             tape.kernel("mlp_backward", gradient, h_g, self.h_m, *shape, c, to_g, to_m, to_c)
-            self.gradients += zip(self.coefficients, to_c, strict=True)
+            if not self.silent:
+                self.gradients += zip(self.coefficients, to_c, strict=True)
         else:
             tape.add(ATEN.threshold_backward.grad_input, gradient, self.out, 0, grad_input=to_m)
             tape.add(to_g.copy_, to_m)
         to_a, to_scores = torch.empty_like(self.h_a), torch.empty_like(self.h_a)
-        tape.mm(self.h_a.t(), to_m, self.gradient_of(self.memory.M))
+        if not self.silent:
+            tape.mm(self.h_a.t(), to_m, self.gradient_of(self.memory.M))
         tape.mm(to_m, self.memory.M.t(), to_a)
-        if self.attention.squash is SOFTMAX:
+        if self.attention.squash is softmax:
             tape.add(ATEN._softmax_backward_data.out, to_a, self.h_a, -1, to_a.dtype, grad_input=to_scores)
         else:
             tape.add(ATEN.sigmoid_backward.grad_input, to_a, self.h_a, grad_input=to_scores)
         self.linear_back(self.attention.A, h_g, to_scores, None)
         tape.add(to_g.addmm_, to_scores, self.attention.A.weight)
+        if self.silent:
+            return self.dense.slope(to_g, tape)
         to_h = self.dense.back(to_g)
         self.gradients += self.dense.gradients
         return to_h
@@ -273,24 +293,25 @@ def _floor(head: Gaussian) -> Tensor:
     return torch.tensor(2 * math.log(head.floor))
 
 
+def _hooked(parameter: nn.Parameter) -> bool:
+    return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
+
+
+def _watched(module: nn.Module) -> bool:
+    return bool(
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    )
+
+
 class Step:
     """The step of a model with K samples of each of B rows, written down. Calling it leaves the gradients of the loss
-    in the parameters and returns loss and bound.
-
-    >>> from memgen.recipe import build
-    >>> recipe = Recipe.named("digits-mem-vae")
-    >>> model = build(recipe)
-    >>> step = Step(model, recipe.objective, K=1, B=5)
-    >>> own = torch.Generator().manual_seed(0)
-    >>> loss, bound = step(Batch(torch.rand(5, 64, generator=own).round()), model.noise(1, 5, own))
-    >>> bool(loss > -bound)
-    True
+    in the parameters, in the same places every time, and returns loss and bound.
     """
 
     def __init__(self, model: DGM, objective: Objective, K: int, B: int) -> None:
         forward, backward = Tape(), Tape()
         q, p = cast(Conditional, model.q[0]), cast(Conditional, model.p[0])
-        d, new = model.latent[0], torch.empty
+        d, new = model.latent[0], next(model.parameters()).new_empty
         self.forward, self.backward, self.K, self.B, self.objective = forward, backward, K, B, objective
         self.x, self.noise = new(B, model.likelihood.columns), new(K, B, d)
 
@@ -316,18 +337,34 @@ class Step:
         kind = BernoulliPart if isinstance(p.head, Bernoulli) else GaussianPart
         self.likelihood = kind(forward, backward, p.head, h, self.x, K)  # type: ignore[arg-type]
 
-        self.weights, self.to_log_q = new(K, B), new(K, B)
-        """Derivatives of the loss by log w and by log q."""
+        self.weights, self.squares, self.to_log_q, self.ones = (
+            new(K, B),
+            new(K, B),
+            self.mean.new_zeros(K, B),
+            self.mean.new_ones(K, B),
+        )
+        """Derivatives of the loss by log w, what dreg adds to them for Q, and derivatives by log q."""
         terms = self._local_reconstruction(up, down[::-1], objective.local_reconstruction)
         self._back(up, down, terms)
         parts: list[Part] = [*up, *down, self.likelihood, self.q_part]
         self.gradients = [pair for part in parts for pair in part.gradients]
-        self.places = [(parameter, parameter.data_ptr()) for parameter in model.parameters()]
+        self.modules, self.places = [*model.modules()], [(p, p.data_ptr()) for p in model.parameters()]
 
     @property
-    def stale(self) -> bool:
+    def moved(self) -> bool:
         """Whether a parameter lies elsewhere by now."""
         return any(parameter.data_ptr() != place for parameter, place in self.places)
+
+    @property
+    def alone(self) -> bool:
+        """Whether all parts train and nobody looks on who would miss autograd."""
+        return (
+            all(parameter.requires_grad and not _hooked(parameter) for parameter, _ in self.places)
+            and all(module.training and not _watched(module) for module in self.modules)
+            and not has_global_hooks()
+            and not torch.is_autocast_enabled("cpu")
+            and not torch.compiler.is_compiling()
+        )
 
     def _local_reconstruction(
         self, up: list[DensePart], down: Sequence[DensePart | MemoryPart], weights: Sequence[Sequence[float]]
@@ -335,8 +372,11 @@ class Step:
         """lambda * mean (a - b)^2 of every layer, a and b being standardised over all rows. Returns what the output of
         each layer of P receives; the pre-activation of Q is told (`extra`).
         """
-        found, self.errors = {}, []
-        for q, p, weight in zip(up, down, (weights and weights[0]) or [0.0] * len(up), strict=True):
+        found: dict[int, Tensor] = {}
+        self.errors: list[tuple[float, Tensor]] = []
+        if not any(map(any, weights)):
+            return found
+        for q, p, weight in zip(up, down, weights[0], strict=True):
             if not weight:
                 continue
             both = []
@@ -360,26 +400,24 @@ class Step:
         return found
 
     def _back(self, up: list[DensePart], down: Sequence[DensePart | MemoryPart], terms: dict[int, Tensor]) -> None:
-        tape = self.backward
-        gradient: Tensor = self.likelihood.back(self.weights)
+        tape, w = self.backward, self.weights.unsqueeze(-1)
+        path = self._path(tape)
+        if self.objective.estimator == "dreg":
+            slope = self.likelihood.slope(self.ones, tape)
+            for part in reversed(down):
+                slope = part.slope(cast(Tensor, slope), tape)
+            partial_derivative = cast(Tensor, slope).view_as(self.z)
+            tape.add(partial_derivative.add_, path)
+        gradient = self.likelihood.back(self.weights)
         for part in reversed(down):
             if id(part) in terms:
                 tape.add(gradient.add_, terms[id(part)])
             gradient = cast(Tensor, part.back(gradient))
-        # log p(z) gives -z. With stl log q depends on z alone, its parameters being constants: that gives noise/s.
-        to_z, path = gradient.view_as(self.z), torch.empty_like(self.z)
-        w = self.weights.unsqueeze(-1)
-        if self.objective.estimator == "stl":
-            inverse = torch.empty_like(self.log_variance)
-            tape.add(torch.mul, self.log_variance, -0.5, out=inverse)
-            tape.add(inverse.exp_)
-            tape.add(torch.mul, self.noise, inverse, out=path)
-            tape.add(path.sub_, self.z)
-            tape.add(self.to_log_q.zero_)
-        else:
-            tape.add(torch.neg, self.z, out=path)
-            tape.add(torch.neg, self.weights, out=self.to_log_q)
+        to_z = gradient.view_as(self.z)
         tape.add(to_z.addcmul_, path, w)
+        if self.objective.estimator == "dreg":
+            # So far each z_k has received v_k; what it lacks, in place of the score of q, is v_k^2 - v_k.
+            tape.add(to_z.addcmul_, partial_derivative, self.squares.unsqueeze(-1))
         to_mean, to_log_variance = torch.empty_like(self.mean), torch.empty_like(self.mean)
         operands = (to_z, self.to_log_q, self.log_variance, self.noise, *self.z.shape)
         tape.kernel("reparameterise_backward", *operands, to_mean, to_log_variance)
@@ -393,21 +431,61 @@ class Step:
         for layer in reversed(up):
             to_h = layer.back(cast(Tensor, to_h))
 
+    def _path(self, tape: Tape) -> Tensor:
+        """What log p(z) - log q(z|x) gives to z: -z; and noise/s where the parameters of q are constants in log q. For
+        `plain` they are not: there log q of z = mu + s*noise depends on s alone.
+        """
+        path = torch.empty_like(self.z)
+        if self.objective.estimator == "plain":
+            tape.add(torch.neg, self.z, out=path)
+            tape.add(torch.neg, self.weights, out=self.to_log_q)
+            return path
+        inverse = torch.empty_like(self.log_variance)
+        tape.add(torch.mul, self.log_variance, -0.5, out=inverse)
+        tape.add(inverse.exp_)
+        tape.add(torch.mul, self.noise, inverse, out=path)
+        tape.add(path.sub_, self.z)
+        return path
+
     @torch.no_grad()
     def __call__(self, batch: Batch, noise: Levels) -> Float[Tensor, "2"]:
+        if batch.x.shape != self.x.shape or noise[0].shape != self.noise.shape:
+            raise ValueError(f"this step is for rows {tuple(self.x.shape)} and noise {tuple(self.noise.shape)}")
         self.x.copy_(batch.x)
         self.noise.copy_(noise[0])
         self.forward.run()
-        log_p_z = -0.5 * (self.z.square().sum(-1) + self.z.shape[-1] * LOG_2PI)
-        log_w = self.likelihood.log_p + log_p_z - self.log_q
+        log_w = self.likelihood.log_p + log_prior(self.z) - self.log_q
         if self.K == 1 or self.objective.bound == "elbo":
             bound = log_w.mean(0)
             self.weights.fill_(-1 / (self.K * self.B))
+            self.squares.zero_()
         else:
             bound = torch.logsumexp(log_w, 0) - math.log(self.K)
-            torch.mul(torch.softmax(log_w, 0), -1 / self.B, out=self.weights)
+            v = torch.softmax(log_w, 0)
+            torch.mul(v, -1 / self.B, out=self.weights)
+            torch.mul(v * v - v, -1 / self.B, out=self.squares)
         self.backward.run()
         for parameter, gradient in self.gradients:
             parameter.grad = gradient
         mean = bound.mean()
         return torch.stack([sum((weight * error for weight, error in self.errors), -mean), mean])
+
+
+class Written:
+    """The steps of a model that are written down so far, by objective, K and B."""
+
+    def __init__(self) -> None:
+        self.steps: dict[tuple[Objective, int, int], Step | None] = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Written:
+        return Written()  # a step knows its model by addresses
+
+    def find(self, model: DGM, objective: Objective, batch: Batch, noise: Levels) -> Step | None:
+        """The step for this batch; None if it is autograd's."""
+        if batch.observed is not None or batch.context is not None:
+            return None
+        key = objective, len(noise[0]), len(batch.x)
+        step = self.steps.get(key)
+        if key not in self.steps or (step is not None and step.moved):
+            step = self.steps[key] = Step(model, *key) if fits(model, objective) else None
+        return step if step is not None and step.alone else None

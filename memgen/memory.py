@@ -174,11 +174,14 @@ def sparse_parameters(model: nn.Module) -> list[str]:
     return [f"{name}.M" for name, module in model.named_modules() if isinstance(module, Memory) and module.sparse]
 
 
-SOFTMAX = partial(torch.softmax, dim=-1)
+def softmax(scores: Float[Tensor, "*rows slots"]) -> Float[Tensor, "*rows slots"]:
+    """The slots share a whole."""
+    return torch.softmax(scores, -1)
+
 
 ATTENTIONS: dict[str, Callable[..., nn.Module]] = {
     "sigmoid": partial(Attention, squash=torch.sigmoid),
-    "softmax": partial(Attention, squash=SOFTMAX),
+    "softmax": partial(Attention, squash=softmax),
 }
 """name -> f(features, slots), a module (..., features) -> Preference over all slots."""
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
 import torch
+from torch.nn.utils.parametrizations import weight_norm
 
 from memgen import train
-from memgen.fused import Step, fits
+from memgen.fused import Step, Written, fits
 from memgen.model import DGM, Batch
 from memgen.native.library import library
 from memgen.recipe import Recipe, build
@@ -28,6 +30,13 @@ CASES = {
     "several samples": [*MEMORY, "objective.samples=4"],
     "several samples, elbo": [*MEMORY, "objective.samples=4", "objective.bound=elbo"],
     "several samples, elbo, stl": [*MEMORY, "objective.samples=4", "objective.bound=elbo", "objective.estimator=stl"],
+    "dreg": [*MEMORY, "objective.samples=4", "objective.estimator=dreg"],
+    "dreg with one sample": [*MEMORY, "objective.estimator=dreg"],
+    "dreg without memory": ["model.slots=[]", *SMALL, "objective.samples=3", "objective.estimator=dreg"],
+    "dreg, softmax, sum, Gaussian": [
+        *(*MEMORY, "model.attention=softmax", "model.composition=sum", "model.likelihood=gaussian"),
+        *("objective.samples=3", "objective.estimator=dreg"),
+    ],
     "Gaussian rows": [*MEMORY, "model.likelihood=gaussian"],
     "Gaussian rows with a floor": [
         *MEMORY,
@@ -60,7 +69,7 @@ def rows(model: DGM, B: int = 11) -> Batch:
 def test_loss_bound_and_gradients_are_those_of_autograd(name: str) -> None:
     """In float64, autograd's are exact enough to be the truth."""
     model, recipe = case(CASES[name])
-    assert fits(model, recipe)
+    assert fits(model, recipe.objective)
     batch, K = rows(model), recipe.objective.samples
     noise = model.noise(K, len(batch.x), torch.Generator().manual_seed(2))
     step = Step(model, recipe.objective, K, len(batch.x))
@@ -79,56 +88,129 @@ def test_loss_bound_and_gradients_are_those_of_autograd(name: str) -> None:
             assert error < 2e-5, path
 
 
-def test_what_does_not_fit_is_left_to_autograd() -> None:
-    for settings in (
-        ["objective.estimator=dreg", "objective.samples=3"],
+@needs_kernels
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["objective.estimator=single", "objective.samples=3"],
         ["objective.kl_warmup_epochs=1"],
         ["model.norm=layer"],
         ["model.attention=top", "model.top=2"],
         ["model.mask=true"],
+        ["model.skip=true"],
+        ["model.likelihood=categorical", "model.categories=2"],
         ["model.hidden=[[9, 8], [7]]", "model.latent=[5, 3]", "model.slots=[[3, 2], [0]]"],
-    ):
-        model, recipe = case([*settings, "objective.local_reconstruction=[]"])
-        assert not fits(model, recipe), settings
-        assert begin(model, recipe).written is None
-    model, recipe = case(MEMORY)
-    assert not fits(model.double(), recipe)
+    ],
+)
+def test_recipes_that_do_not_fit(settings: list[str]) -> None:
+    model, recipe = case([*settings, "objective.local_reconstruction=[]"])
+    assert not fits(model, recipe.objective)
 
 
 @needs_kernels
-def test_a_training_step_takes_the_written_one_unless_somebody_looks_on() -> None:
+def test_models_that_do_not_fit() -> None:
+    """Whatever somebody has made of a model, autograd knows what it means."""
+    model, recipe = case(MEMORY)
+    objective = recipe.objective
+    assert fits(model, objective)
+    assert fits(copy.deepcopy(model), objective)
+    assert not fits(model, replace(objective, bound="another"))
+
+    class Other(DGM):
+        pass
+
+    layers = [model.p[0].layers[i] for i in (0, 1)]
+    changes = {
+        "a class of one's own": lambda m: setattr(m, "__class__", Other),
+        "float64": lambda m: m.double(),
+        "memory in Q": lambda m: m.q[0].layers.__setitem__(1, copy.deepcopy(layers[0])),
+        "one memory for both layers": lambda m: setattr(m.p[0].layers[1], "memory", m.p[0].layers[0].memory),
+        "weights that are computed": lambda m: weight_norm(m.p[0].layers[0].dense.linear),
+        "no bias": lambda m: setattr(m.p[0].layers[0].attention, "A", torch.nn.Linear(13, 4, bias=False)),
+        "another norm": lambda m: setattr(m.q[0].layers[0], "norm", torch.nn.BatchNorm1d(19)),
+        "a floor in Q": lambda m: setattr(m.q[0].head, "floor", 0.1),
+    }
+    for name, change in changes.items():
+        other = copy.deepcopy(model)
+        change(other)
+        assert not fits(other, objective), name
+
+
+@needs_kernels
+def test_a_step_is_not_taken_where_autograd_would_do_otherwise() -> None:
+    """Whoever freezes a parameter, switches a part to evaluation or hooks something does so in the middle of things."""
+    model, recipe = case(MEMORY)
+    written, batch = Written(), rows(model)
+    noise = model.noise(1, len(batch.x), torch.Generator().manual_seed(2))
+
+    def taken(other: Batch = batch) -> bool:
+        return written.find(model, recipe.objective, other, noise) is not None
+
+    assert taken()
+    parameter, memory = model.get_parameter("p.0.head.logits.bias"), model.get_submodule("p.0.layers.0.memory")
+    for look_on in (
+        parameter.register_hook,
+        parameter.register_post_accumulate_grad_hook,
+        memory.register_forward_hook,
+        memory.register_forward_pre_hook,
+        memory.register_full_backward_hook,
+        memory.register_full_backward_pre_hook,
+        torch.nn.modules.module.register_module_forward_hook,
+    ):
+        handle = look_on(lambda *passed: None)
+        assert not taken()
+        handle.remove()
+        assert taken()
+    parameter.requires_grad_(False)
+    assert not taken()
+    parameter.requires_grad_(True)
+    model.get_submodule("q.0.layers.0.norm").eval()
+    assert not taken()
+    model.train()
+    with torch.autocast("cpu"):
+        assert not taken()
+    assert not taken(Batch(batch.x, batch.x > 2))
+    assert not taken(Batch(batch.x, context=batch.x))
+    assert taken()
+
+
+@needs_kernels
+def test_training_takes_the_written_step_unless_somebody_looks_on() -> None:
     """Both ways lead to the same weights, and a hook sees every pass."""
     models, seen = [], []
     for hooked in (False, True):
         model, recipe = case(MEMORY)
+        state = copy.deepcopy(begin(model, recipe))
         if hooked:
-            model.p[0].layers[0].memory.register_forward_hook(lambda *passed: seen.append(passed))
-        state = begin(copy.deepcopy(model) if not hooked else model, recipe)
-        state.written = {}  # as if the hook had come later
+            memory = state.model.get_submodule("p.0.layers.0.memory")
+            memory.register_forward_hook(lambda *passed: seen.append(passed))
         with patch.object(train, "step_loss", wraps=step_loss) as ordinary:
-            for _ in range(3):
-                train_step(state, rows(model), recipe, 10)
+            for B in (11, 7, 11):
+                train_step(state, rows(model, B), recipe, 10)
         assert ordinary.call_count == (3 if hooked else 0)
         models.append(state.model)
+        copy.deepcopy(state)
     assert len(seen) == 3
     for (name, a), b in zip(models[0].named_parameters(), models[1].parameters(), strict=True):
         assert torch.allclose(a, b, rtol=1e-3, atol=1e-4), name
 
 
 @needs_kernels
-def test_a_step_is_written_anew_when_the_weights_have_moved() -> None:
-    """It knows them by their addresses."""
+def test_a_step_is_written_anew_when_the_weights_have_moved_or_the_loss_is_another() -> None:
+    """It knows weights by their addresses."""
     model, recipe = case(MEMORY)
-    state = begin(model, recipe)
-    train_step(state, rows(model), recipe, 10)
-    assert state.written is not None
-    (first,) = state.written.values()
-    before = [first.stale]
-    weight = model.q[0].layers[0].linear.weight
+    written, batch = Written(), rows(model)
+    noise = model.noise(1, len(batch.x), torch.Generator().manual_seed(2))
+    first = written.find(model, recipe.objective, batch, noise)
+    assert first is not None
+    assert written.find(model, recipe.objective, batch, noise) is first
+    weight = model.get_parameter("q.0.layers.0.linear.weight")
     weight.data = weight.data.clone()
-    before.append(first.stale)
-    assert before == [False, True]
-    train_step(state, rows(model), recipe, 10)
-    assert [step.stale for step in state.written.values()] == [False]
-    train_step(state, rows(model, 7), recipe, 10)
-    assert {*state.written} == {(1, 11), (1, 7)}
+    second = written.find(model, recipe.objective, batch, noise)
+    assert second is not None
+    assert second is not first
+    third = written.find(model, recipe.override("objective.local_reconstruction=[]").objective, batch, noise)
+    assert third is not None
+    assert third(batch, noise)[0] < second(batch, noise)[0]
+    with pytest.raises(ValueError, match="is for rows"):
+        second(Batch(batch.x[:, :1]), noise)

@@ -30,7 +30,7 @@ from memgen.reproduce.page import mismatches, page
 from memgen.reproduce.rows import FAST, GROUPS, IMPUTATION_PAPER, PAIRS, ROWS, Row, Scoring
 from memgen.reproduce.sweep import recipes
 from memgen.run import WEIGHTS, Run, read_model
-from memgen.storage import load_tensors
+from memgen.storage import load_tensors, save_tensors
 from memgen.tasks.density import standard_error
 from tests.conftest import needs_data
 
@@ -336,6 +336,26 @@ def test_differences_of_weights_that_are_no_more_are_not_shown(made: Path) -> No
     path = results / "digits-vae.json"
     path.write_text(path.read_text().replace(json.loads(path.read_text())["weights_sha256"], "f" * 64))
     assert pairs.valid(results, pair) == []
+
+
+def test_a_pair_needs_the_results_and_no_run(made: Path) -> None:
+    """The other half may have been trained on another machine; numbers of other weights are no half of it."""
+    place = Place(made / "results", made / "nowhere")
+    file, job = pairs.file_of(place.results, ("digits-mem-vae", "digits-vae")), Job(ROWS["digits-vae"], "paper")
+    before = jobs.read_json(file)
+    file.unlink()
+    pairs.update(job, place)
+    assert jobs.read_json(file) == before
+    file.unlink()
+    own = jobs.examples_of(job, place, jobs.LIKELIHOOD)
+    numbers, about = load_tensors(own)
+    for other in ({"weights_sha256": "others"}, {"samples": "7"}):
+        save_tensors(own, numbers, about | other)
+        pairs.update(job, place)
+        assert not file.exists()
+    # Where the run is at hand they are made again, though the result lacks nothing.
+    assert main(asked(made, "digits-vae")) == 0
+    assert jobs.read_json(file) == before
 
 
 def test_every_part_of_the_page_has_its_numbers(made: Path, tmp_path: Path) -> None:

@@ -163,10 +163,10 @@ def reproduce(job: Job, place: Place) -> dict[str, Any]:
     path = job.result(place)
     found = read_result(path)
     if found is not None and current(job, found):
-        lacking = missing(job, found)
-        if not lacking:
+        lacking, there = missing(job, found), (job.run(place) / CHECKPOINT).exists()
+        if not lacking and not (there and not examples(job, place, LIKELIHOOD, found["weights_sha256"])):
             return found
-        if not (job.run(place) / CHECKPOINT).exists():
+        if not there:
             raise MemgenError(
                 f"{path} lacks {', '.join(lacking)}, and its run is not in {place.runs}: to train it again would "
                 "replace the number; give other --results"
@@ -181,6 +181,7 @@ def reproduce(job: Job, place: Place) -> dict[str, Any]:
         found = about(job, run, saved, data, place)
         result, seconds = score_as(job.row.scorings[0], run, saved, data)
         found |= compared(job.row, result, seconds)
+        keep_examples(job, place, saved, LIKELIHOOD, {"log_p": result.log_p, "elbo": result.elbo})
         keep(path, found)
     if not examples(job, place, LIKELIHOOD, saved.sha256):
         result, _ = score_as(job.row.scorings[0], run, saved, data)
@@ -215,16 +216,19 @@ def keep_examples(job: Job, place: Place, saved: Saved, analysis: str, numbers: 
         path = examples_of(job, place, analysis)
         make_folder(path.parent)
         single = {name: values.float() for name, values in numbers.items()}
-        save_tensors(path, single, {"weights_sha256": saved.sha256})
+        first = job.row.scorings[0]
+        save_tensors(path, single, {"weights_sha256": saved.sha256, "samples": str(first.samples)})
 
 
 def examples(job: Job, place: Place, analysis: str, weights: str | None) -> dict[str, Tensor]:
-    """An analysis's numbers of every test example, in float64, if they were measured with these weights; else none."""
+    """An analysis's numbers of every test example, in float64, if they were measured with these weights and as many
+    samples as today; else none."""
     path = examples_of(job, place, analysis)
     if not path.exists():
         return {}
     numbers, about = load_tensors(path)
-    return {name: own.double() for name, own in numbers.items()} if about["weights_sha256"] == weights else {}
+    same = about.get("weights_sha256") == weights and about.get("samples") == str(job.row.scorings[0].samples)
+    return {name: own.double() for name, own in numbers.items()} if same else {}
 
 
 def current(job: Job, found: dict[str, Any]) -> bool:
@@ -339,8 +343,8 @@ def score_as(scoring: Scoring, run: Run | None, saved: Saved, data: Dataset) -> 
 def beside(scoring: Scoring, first: Scoring, run: Run, saved: Saved, data: Dataset) -> dict[str, Any]:
     """A second scoring of chosen examples, and what it adds to the first one on the very same."""
     result, seconds = score_as(scoring, run, saved, data)
-    examples = len(data.rows("test"))
-    rows = chosen(examples, scoring.examples or examples)
+    n = len(data.rows("test"))
+    rows = chosen(n, scoring.examples or n)
     gain = result.log_p - score_as(first, run, saved, data)[0].log_p[rows]
     return summary(result, seconds) | {"gain": float(gain.mean()), "gain_standard_error": standard_error(gain)}
 
