@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from memgen.bench import child, growth, limit, startup
 from memgen.bench.clock import Spread, alternate
 from memgen.bench.evaluation import evaluation_section
 from memgen.bench.growth import Point, bytes_needed, measure, points
-from memgen.bench.limit import Fastest, Product, flops, forward_products, outline, products
+from memgen.bench.limit import Fastest, Product, flops, forward_products, outline, products, settled
 from memgen.bench.loop import HandModel
 from memgen.bench.machine import describe, peak_memory
 from memgen.bench.peer import missing
@@ -109,6 +110,19 @@ def test_the_limit_only_falls_and_counts_every_product() -> None:
     assert fastest.seconds(same) <= first
 
 
+def test_all_records_have_the_limit_of_the_whole_run() -> None:
+    """Also those that were taken before the machine had its best moment."""
+    fastest, (one, other) = Fastest(), (Product("a", 20, 30, 40), Product("b", 20, 30, 50))
+    fastest.best = {one.shape: 0.5, other.shape: 1.5}
+    record = Record("steps", SINGLE, {}, "step", Spread(3.0, 2.0, 4.0), products=(one,), passes=2.0, whole=(one, other))
+    assert settled(record, fastest).fraction == pytest.approx(1 / 3)
+    fastest.best[one.shape] = 0.25
+    later = settled(settled(record, fastest), fastest)
+    assert later.limit == 0.5
+    assert later.note.startswith("1.71 of the time")
+    assert settled(replace(record, products=()), fastest).limit is None
+
+
 def test_products_are_computed_in_every_layout() -> None:
     fastest = Fastest()
     for left, right, out in fastest._layouts((3, 4, 5)):
@@ -130,7 +144,9 @@ def test_steps_and_evaluation_stay_below_the_limit_and_say_that_pythae_is_missin
     fastest, given = Fastest(), stand_in()
     told: list[str] = []
     found = steps_section(TINY, fastest, given, told.append) + evaluation_section(TINY, fastest, given, told.append)
+    found = [settled(record, fastest) for record in found]
     fractions = [record.fraction for record in found if record.fraction is not None]
+    assert all("of the full backward" in record.note for record in found if record.name == SINGLE)
     # memgen, loop, products; the single sample at K > 1; evaluations and their products
     assert len(fractions) == 3 * 2 * 2 + 2 + 2 + 2
     assert all(0 < fraction <= 1 for fraction in fractions)

@@ -96,13 +96,11 @@ def evaluation_section(
     between = partial(fastest.measure, [product for one in found.values() for product in one])
     blocks = alternate(actions, scale.repeats, 1, between)
     blocks = {name: [taken / scale.images for taken in values] for name, values in blocks.items()}
-    records = [_record(name, blocks, found.get(name, []), shape, fastest, scale) for name in actions]
+    records = [_record(name, blocks, found.get(name, []), shape, scale) for name in actions]
     return [*records, Record(SECTION, "pythae", {}, "image", note=absent)] if absent else records
 
 
-def _record(
-    name: str, blocks: dict[str, list[float]], found: list[Product], shape: int, fastest: Fastest, scale: Scale
-) -> Record:
+def _record(name: str, blocks: dict[str, list[float]], found: list[Product], shape: int, scale: Scale) -> Record:
     own = name.startswith("memgen")
     passes = scale.evaluation_samples / shape
     settings: dict[str, Any] = {"samples": scale.evaluation_samples, "images": scale.images}
@@ -113,7 +111,8 @@ def _record(
         settings,
         "image",
         spread(blocks[name]),
-        limit=passes * fastest.seconds(found) if found else None,
+        products=tuple(found),
+        passes=passes,
         flops=passes * flops(found) if found else None,
         faster_than={other: times_faster(blocks[name], blocks[other]) for other in others},
         note="model without memory" if name.startswith("pythae") else "",

@@ -7,7 +7,7 @@ program; the products could not. A product that goes faster in another layout of
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
 import torch
@@ -167,6 +167,18 @@ class Fastest:
             if len(self.numbers[i]) < size:
                 self.numbers[i] = torch.randn(size)
         return [numbers[:size] for numbers, size in zip(self.numbers, sizes, strict=True)]
+
+
+def settled(record: Record, fastest: Fastest) -> Record:
+    """The record with the limit of the whole run: every product as fast as it ever was, also after the record was
+    taken."""
+    if not record.products:
+        return record
+    note = record.note
+    if record.whole and record.seconds is not None:
+        share = record.seconds.median / fastest.seconds(record.whole)
+        note = f"{share:.2f} of the time that the products of the full backward need"
+    return replace(record, limit=record.passes * fastest.seconds(record.products), note=note)
 
 
 def limit_section(scale: Scale, fastest: Fastest) -> list[Record]:

@@ -33,6 +33,12 @@ class Record:
     faster_than: dict[str, float] = field(default_factory=dict)
     """name -> how many times faster than that one, in neighbouring blocks."""
     note: str = ""
+    products: tuple[Any, ...] = ()
+    """The matrix products (limit.Product) that the limit consists of, ..."""
+    passes: float = 1.0
+    """... how many times each of them is done, ..."""
+    whole: tuple[Any, ...] = ()
+    """... and those of the full backward, with which a step that leaves some out is compared in its note."""
 
     @property
     def fraction(self) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -108,11 +109,12 @@ def compare(name: str, K: int, scale: Scale, fastest: Fastest, rows: Float[Tenso
     blocks = alternate(actions, scale.repeats, scale.block(K), between)
     settings = {"recipe": name, "K": K, "batch": BATCH}
     notes = {"pythae": "without memory, which it does not have"} if memory else {}
-    if SINGLE in blocks:
-        share = spread(blocks[SINGLE]).median / fastest.seconds(found["memgen"])
-        notes[SINGLE] = f"{share:.2f} of the time that the products of the full backward need"
+    whole = {SINGLE: tuple(found["memgen"])}
     return [
-        _record(way, settings, blocks, found.get(way, []), fastest, list(own), notes.get(way, "")) for way in actions
+        replace(
+            _record(way, settings, blocks, found.get(way, []), list(own), notes.get(way, "")), whole=whole.get(way, ())
+        )
+        for way in actions
     ]
 
 
@@ -121,7 +123,6 @@ def _record(
     settings: dict[str, object],
     blocks: dict[str, list[float]],
     found: list[Product],
-    fastest: Fastest,
     own: list[str],
     note: str,
 ) -> Record:
@@ -133,7 +134,7 @@ def _record(
         settings,
         "step",
         spread(blocks[way]),
-        limit=fastest.seconds(found) if found else None,
+        products=tuple(found),
         flops=flops(found) if found else None,
         faster_than={other: times_faster(blocks[way], blocks[other]) for other in others},
         note=note,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from memgen.bench.evaluation import evaluation_section
 from memgen.bench.growth import growth_section
-from memgen.bench.limit import Fastest, limit_section
+from memgen.bench.limit import Fastest, limit_section, settled
 from memgen.bench.machine import describe
 from memgen.bench.record import QUICK, Record, Scale
 from memgen.bench.rows import rows
@@ -36,15 +36,18 @@ def bench(options: argparse.Namespace) -> dict[str, Any]:
     say(options, f"Python {about['python']}, torch {about['torch']}, memgen {about['memgen']}")
     given, what = rows()
     say(options, f"rows: {what}")
-    run = _sections(_scale(options), given)
-    records: list[Record] = []
+    fastest = Fastest()
+    run = _sections(_scale(options), given, fastest)
+    tables: dict[str, list[Record]] = {}
     for name in chosen:
-        found = run[name]()
-        say(options, f"\n{table(found)}")
-        records += found
-        result = {"machine": about, "rows": what, "records": [record.to_dict() for record in records]}
+        tables[name] = run[name]()
+        tables = {done: [settled(record, fastest) for record in found] for done, found in tables.items()}
+        records = [record.to_dict() for found in tables.values() for record in found]
+        result = {"machine": about, "rows": what, "records": records}
         if options.output is not None:  # after every section: a later one may fail
             write_atomically(options.output, json.dumps(result, indent=1, allow_nan=False).encode() + b"\n")
+    for found in tables.values():  # not before all are there: they share the limit
+        say(options, f"\n{table(found)}")
     return result
 
 
@@ -71,9 +74,8 @@ def _scale(options: argparse.Namespace) -> Scale:
     return scale if n is None else replace(scale, repeats=n, child_repeats=n, commands=n)
 
 
-def _sections(scale: Scale, given: Tensor) -> dict[str, Callable[[], list[Record]]]:
+def _sections(scale: Scale, given: Tensor, fastest: Fastest) -> dict[str, Callable[[], list[Record]]]:
     """name -> what measures it."""
-    fastest = Fastest()
     return {
         "steps": lambda: steps_section(scale, fastest, given, _tell),
         "evaluation": lambda: evaluation_section(scale, fastest, given, _tell),
