@@ -124,7 +124,7 @@ def _add_compile(command: Parser) -> None:
     command.add_argument(
         "--compile",
         action="store_true",
-        help="torch.compile the loss: half a minute at the start, a fifth less time for every step at K = 1",
+        help="torch.compile the loss, in half a minute: for models whose steps memgen does not write down itself",
     )
 
 

@@ -177,8 +177,8 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def begin(model: DGM, recipe: Recipe, compiled: bool = False) -> State:
-    """The state before the first step; `compiled`: with torch.compile of its loss, which takes half a minute, and a
-    fifth from every step at K = 1.
+    """The state before the first step; `compiled`: with torch.compile of its loss, which takes half a minute and
+    pays in long trainings of models that fused.py does not serve.
     """
     settings = recipe.training
     device = next(model.parameters()).device
@@ -335,7 +335,7 @@ def train_step(state: State, batch: Batch, recipe: Recipe, steps: int) -> Float[
     noise = model.noise(samples, len(batch.x), state.generator)
     state.optimizer.clear()
     step = state.written.find(model, objective, batch, noise) if state.compiled is None else None
-    if step is not None:  # 0.6 to 0.8 of the time at K = 1 (docs/performance.md)
+    if step is not None:  # without it 1.3 times as long at K = 1, 1.6 on letters (benchmarks/pieces.py)
         report = step(batch, noise)
     else:
         value, report = (state.compiled or partial(step_loss, model, recipe))(batch, noise, beta)
@@ -375,8 +375,8 @@ def check_compilable(model: DGM, recipe: Recipe) -> None:
 
 
 def compiled_loss(model: DGM, recipe: Recipe) -> Value:
-    """The same by torch.compile, which makes one loop of neighbouring formulas; a step at K = 1 takes 0.8 of its time
-    (benchmarks/pieces.py --compile). The C kernels stay out of it.
+    """The same by torch.compile, which makes one loop of neighbouring formulas; a step at K = 1 takes 0.9 of the time
+    that it takes with autograd and the C kernels, which stay out of it (benchmarks/pieces.py --compile).
     """
     check_compilable(model, recipe)
 
