@@ -111,16 +111,19 @@ def test_the_limit_only_falls_and_counts_every_product() -> None:
 
 
 def test_all_records_have_the_limit_of_the_whole_run() -> None:
-    """Also those that were taken before the machine had its best moment."""
-    fastest, (one, other) = Fastest(), (Product("a", 20, 30, 40), Product("b", 20, 30, 50))
+    """Also those that were taken before the machine had its best moment; and no row is faster than the limit."""
+    fastest, one, other = Fastest(), Product("a", 20, 30, 40), Product("b", 20, 30, 50)
     fastest.best = {one.shape: 0.5, other.shape: 1.5}
-    record = Record("steps", SINGLE, {}, "step", Spread(3.0, 2.0, 4.0), products=(one,), passes=2.0, whole=(one, other))
-    assert settled(record, fastest).fraction == pytest.approx(1 / 3)
+    full = Record("steps", "memgen", {}, "step", Spread(4.0, 3.0, 5.0), products=(one, other))
+    single = Record("steps", SINGLE, {}, "step", Spread(3.0, 2.0, 4.0), products=(one,), passes=2.0, whole=(one, other))
+    assert [record.limit for record in settled([full, single], fastest)] == [2.0, 1.0]
     fastest.best[one.shape] = 0.25
-    later = settled(settled(record, fastest), fastest)
-    assert later.limit == 0.5
-    assert later.note.startswith("1.71 of the time")
-    assert settled(replace(record, products=()), fastest).limit is None
+    later = settled(settled([full, single], fastest), fastest)
+    assert [record.limit for record in later] == [1.75, 0.5]
+    assert later[1].note.startswith("1.71 of the time")
+    quick = replace(full, name="quick", seconds=Spread(1.5, 1.0, 2.0))
+    assert [record.best_fraction for record in settled([full, quick], fastest)] == [pytest.approx(1 / 3), 1.0]
+    assert settled([replace(full, products=())], fastest)[0].limit is None
 
 
 def test_products_are_computed_in_every_layout() -> None:
@@ -144,7 +147,7 @@ def test_steps_and_evaluation_stay_below_the_limit_and_say_that_pythae_is_missin
     fastest, given = Fastest(), stand_in()
     told: list[str] = []
     found = steps_section(TINY, fastest, given, told.append) + evaluation_section(TINY, fastest, given, told.append)
-    found = [settled(record, fastest) for record in found]
+    found = settled(found, fastest)
     fractions = [record.fraction for record in found if record.fraction is not None]
     assert all("of the full backward" in record.note for record in found if record.name == SINGLE)
     # memgen, loop, products; the single sample at K > 1; evaluations and their products

@@ -6,7 +6,7 @@ program; the products could not. A product that goes faster in another layout of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
@@ -169,16 +169,26 @@ class Fastest:
         return [numbers[:size] for numbers, size in zip(self.numbers, sizes, strict=True)]
 
 
-def settled(record: Record, fastest: Fastest) -> Record:
-    """The record with the limit of the whole run: every product as fast as it ever was, also after the record was
-    taken."""
-    if not record.products:
+def settled(records: Sequence[Record], fastest: Fastest) -> list[Record]:
+    """The records with the limit of the whole run: every product as fast as it ever was, also after a record was taken;
+    and where a row has done all its products in less, that.
+    """
+    quickest: dict[tuple[Product, ...], float] = {}
+    for own in records:
+        if own.products and own.seconds is not None:
+            low = min(own.seconds.low / own.passes, fastest.seconds(own.products))
+            quickest[own.products] = min(low, quickest.get(own.products, low))
+    return [_settled(record, quickest) for record in records]
+
+
+def _settled(record: Record, quickest: dict[tuple[Product, ...], float]) -> Record:
+    if record.products not in quickest:
         return record
     note = record.note
     if record.whole and record.seconds is not None:
-        share = record.seconds.median / fastest.seconds(record.whole)
+        share = record.seconds.median / quickest[record.whole]
         note = f"{share:.2f} of the time that the products of the full backward need"
-    return replace(record, limit=record.passes * fastest.seconds(record.products), note=note)
+    return replace(record, limit=record.passes * quickest[record.products], note=note)
 
 
 def limit_section(scale: Scale, fastest: Fastest) -> list[Record]:

@@ -38,16 +38,14 @@ def bench(options: argparse.Namespace) -> dict[str, Any]:
     say(options, f"rows: {what}")
     fastest = Fastest()
     run = _sections(_scale(options), given, fastest)
-    tables: dict[str, list[Record]] = {}
+    records: list[Record] = []
     for name in chosen:
-        tables[name] = run[name]()
-        tables = {done: [settled(record, fastest) for record in found] for done, found in tables.items()}
-        records = [record.to_dict() for found in tables.values() for record in found]
-        result = {"machine": about, "rows": what, "records": records}
+        records = settled([*records, *run[name]()], fastest)
+        result = {"machine": about, "rows": what, "records": [record.to_dict() for record in records]}
         if options.output is not None:  # after every section: a later one may fail
             write_atomically(options.output, json.dumps(result, indent=1, allow_nan=False).encode() + b"\n")
-    for found in tables.values():  # not before all are there: they share the limit
-        say(options, f"\n{table(found)}")
+    for name in chosen:  # not before all are there: they share the limit
+        say(options, f"\n{table([record for record in records if record.section == name])}")
     return result
 
 
