@@ -158,36 +158,50 @@ class Adam:
 
     def _plain(self, dense: list[Slot], sparse: list[Slot], settings: Settings, scale: Tensor) -> None:
         """The formulas above, for any device and precision."""
-        for slot in dense:
-            assert slot.value.grad is not None
-            w, average = self._formulas(
-                slot.value, slot.value.grad * scale, slot.first, slot.second, slot.average, settings
-            )
-            slot.value.copy_(w)
-            if slot.average is not None and average is not None:
-                slot.average.copy_(average)
+        averages = [slot.average for slot in dense if slot.average is not None]
+        gradients = [_entries(slot) * scale for slot in dense]
+        first, second = [slot.first for slot in dense], [slot.second for slot in dense]
+        self._formulas([slot.value.data for slot in dense], gradients, first, second, averages, settings)
         for slot in sparse:
             rows, gradient, missed = self._touched(slot, settings)
-            first, second, w, average = slot.first[rows], slot.second[rows], slot.value[rows], None
+            own = [slot.value.data, slot.first, slot.second]
+            w, m_1, m_2 = (tensor[rows] for tensor in own)
+            # The average catches up with the steps in which the row stood still.
+            average = [] if slot.average is None else [torch.lerp(w, slot.average[rows], missed.unsqueeze(1))]
+            self._formulas([w], [gradient * scale], [m_1], [m_2], average, settings)
+            for tensor, new in zip(own, (w, m_1, m_2), strict=True):
+                tensor[rows] = new
             if slot.average is not None:
-                average = w + (slot.average[rows] - w) * missed.unsqueeze(1)
-            w, average = self._formulas(w, gradient * scale, first, second, average, settings)
-            slot.first[rows], slot.second[rows], slot.value[rows] = first, second, w
-            if slot.average is not None and average is not None:
-                slot.average[rows] = average
+                slot.average[rows] = average[0]
 
     def _formulas(
-        self, w: Tensor, g: Tensor, first: Tensor, second: Tensor, average: Tensor | None, settings: Settings
-    ) -> tuple[Tensor, Tensor | None]:
-        """New values of weights and average; the moments change in place."""
+        self,
+        w: list[Tensor],
+        g: list[Tensor],
+        first: list[Tensor],
+        second: list[Tensor],
+        average: list[Tensor],
+        settings: Settings,
+    ) -> None:
+        """All change in place. A call is for all tensors: on a GPU there would else be ten calls for each of them."""
+        if not w:
+            return
         beta1, beta2 = settings.beta1, settings.beta2
         if settings.clip_value:
-            g = g.clamp(-settings.clip_value, settings.clip_value)
-        first.lerp_(g, 1 - beta1)
-        second.mul_(beta2).addcmul_(g, g, value=1 - beta2)
-        root = (second.sqrt() / math.sqrt(1 - beta2**self.t)).add_(settings.epsilon)
-        w = w * (1 - settings.rate * settings.weight_decay) - settings.rate / (1 - beta1**self.t) * first / root
-        return w, None if average is None else w + (average - w) * self._decay(settings)
+            torch._foreach_clamp_max_(g, settings.clip_value)
+            torch._foreach_clamp_min_(g, -settings.clip_value)
+        torch._foreach_lerp_(first, g, 1 - beta1)
+        torch._foreach_mul_(second, beta2)
+        torch._foreach_addcmul_(second, g, g, 1 - beta2)
+        root = torch._foreach_sqrt(second)
+        torch._foreach_div_(root, math.sqrt(1 - beta2**self.t))
+        torch._foreach_add_(root, settings.epsilon)
+        torch._foreach_mul_(w, 1 - settings.rate * settings.weight_decay)
+        change = torch._foreach_div(first, root)
+        torch._foreach_mul_(change, torch.tensor(settings.rate / (1 - beta1**self.t), device=w[0].device))  # may be inf
+        torch._foreach_sub_(w, change)
+        if average:
+            torch._foreach_lerp_(average, w, 1 - self._decay(settings))
 
     def _touched(self, slot: Slot, settings: Settings) -> tuple[Tensor, Tensor, Tensor]:
         """Rows, their gradients, and what each row's average has missed: ema^(steps in which the row stood still)."""
