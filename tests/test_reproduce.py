@@ -182,10 +182,9 @@ def test_a_row_from_training_to_the_page(made: Path, capsys: pytest.CaptureFixtu
     assert [row["state"] for row in status["rows"]] == ["done", "not begun"]
 
 
-def test_a_row_that_begins_warm_says_with_which_weights(
-    small: Row, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The one before is trained first; if it changes afterwards, nothing is claimed of both."""
+@pytest.fixture
+def cold_and_warm(small: Row, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """Two rows, of which the second begins with the weights of the first."""
     cold, warm = "digits-vae", "digits-warm"
     named = Recipe.named
 
@@ -197,6 +196,39 @@ def test_a_row_that_begins_warm_says_with_which_weights(
     monkeypatch.setattr(Recipe, "named", staticmethod(with_warm))
     monkeypatch.setattr(rows, "recipe_names", lambda: [*recipe_names(), warm])
     monkeypatch.setitem(ROWS, warm, Row(warm, warm, rows.MNIST, -20.0, (Scoring(20),)))
+    return cold, warm
+
+
+def test_a_row_begins_with_shipped_weights_where_their_run_is_not_at_hand(
+    cold_and_warm: tuple[str, str], made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so, and how long they were trained."""
+    (cold, warm), place = cold_and_warm, Place(made / "results", made / "runs")
+    monkeypatch.setattr(zoo, "folder", lambda: tmp_path / "zoo")
+    (tmp_path / "zoo").mkdir()
+    assert main(asked(made, "--ship", cold)) == 0
+    shutil.rmtree(made / "runs" / cold)
+    assert main(asked(made, warm)) == 0
+    found = read_result(made / "results" / f"{warm}.json")
+    assert found is not None
+    (leg,) = found["before"]
+    weights = load_tensors(tmp_path / "zoo" / f"{cold}.safetensors")[1]["sha256"]
+    assert (leg["recipe"], leg["epochs"], leg["weights_sha256"], leg["shipped"]) == (cold, 12, weights, True)
+    job = Job(ROWS[warm], "paper")
+    assert jobs.current(job, found)
+    assert not (made / "runs" / cold).exists()
+    # Weights of another recipe are none of its own.
+    other = replace(job, seed=5)
+    assert other.before is not None
+    assert jobs.shipped(other.before) is None
+    assert jobs.legs(job, place) == found["before"]
+
+
+def test_a_row_that_begins_warm_says_with_which_weights(
+    cold_and_warm: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The one before is trained first; if it changes afterwards, nothing is claimed of both."""
+    cold, warm = cold_and_warm
     assert main(asked(tmp_path, warm)) == 0
     found = read_result(tmp_path / "results" / f"{warm}.json")
     assert found is not None
@@ -205,7 +237,7 @@ def test_a_row_that_begins_warm_says_with_which_weights(
     assert [leg["weights_sha256"], found["weights_sha256"]] == weights
     assert (leg["recipe"], leg["epochs"], found["epochs"]) == (cold, 12, 2)
     start, end = (memgen.load(tmp_path / "runs" / name) for name in (cold, warm))
-    other = build(with_warm(warm))
+    other = build(Recipe.named(warm))
     w = [model.q[0].layers[0].linear.weight for model in (start, end, other)]
     assert (w[1] - w[0]).norm() < 0.5 * (w[1] - w[2]).norm()  # two epochs away from there, not from the seed
     # Had the one before been another, the chain would be broken, and that is said.

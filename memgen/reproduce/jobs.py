@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from memgen import __version__
+from memgen import __version__, zoo
 from memgen.bench.machine import describe
 from memgen.data import Dataset, dataset
 from memgen.errors import FailedError, MemgenError
@@ -130,10 +130,19 @@ def train(job: Job, place: Place) -> tuple[Run, Saved]:
     begun = (folder / CHECKPOINT).exists()
     if before is None or (begun and not before.run(place).exists()):
         return train_in(folder, job.recipe, place)
-    start = train(before, place)[1]
+    start = (None if before.run(place).exists() else shipped(before)) or train(before, place)[1]
     if begun and started_with(folder) != start.sha256:
         raise MemgenError(f"{folder} began with other weights than {before.run(place)} has now; move it away")
     return train_in(folder, job.recipe, place, start)
+
+
+def shipped(job: Job) -> Saved | None:
+    """The weights of a job that come with the package, if its recipe is still theirs: other rows may begin with them
+    where its run is not at hand."""
+    name = job.row.name
+    if not job.main or name not in zoo.names() or zoo.result(name)["recipe_sha256"] != recipe_sha256(job.recipe):
+        return None
+    return read_model(Path(zoo.PREFIX + name))
 
 
 def started_with(folder: Path) -> str:
@@ -287,19 +296,18 @@ def about(job: Job, run: Run, saved: Saved, data: Dataset, place: Place) -> dict
 
 def legs(job: Job, place: Place) -> list[dict[str, Any]]:
     """The trainings that came before, each of which gave its weights to the next."""
-    found = []
-    for own, after in zip(job.chain, [*job.chain, job][1:], strict=True):
-        run = Run.open(own.run(place))
-        found.append(
-            {
-                "recipe": own.row.recipe(own.schedule),
-                "recipe_sha256": recipe_sha256(run.recipe),
-                "weights_sha256": started_with(after.run(place)),
-                "epochs": len(run.metrics()),
-                "seconds": round(run.metrics()[-1]["seconds"], 1),
-            }
-        )
-    return found
+    before = job.before
+    if before is None:
+        return []
+    leg = {"recipe": before.row.recipe(before.schedule), "weights_sha256": started_with(job.run(place))}
+    if not before.run(place).exists():
+        told = zoo.result(before.row.name)
+        about = {key: told[key] for key in ("recipe_sha256", "epochs", "seconds")}
+        return [*told.get("before", []), leg | about | {"shipped": True}]
+    run = Run.open(before.run(place))
+    metrics = run.metrics()
+    about = {"recipe_sha256": recipe_sha256(run.recipe), "epochs": len(metrics), "seconds": metrics[-1]["seconds"]}
+    return [*legs(before, place), leg | about | {"seconds": round(about["seconds"], 1)}]
 
 
 def compared(row: Row, result: Likelihood, seconds: float) -> dict[str, Any]:

@@ -27,7 +27,7 @@ CHECKED, SAMPLES = 1000, 1000
 NUMBERS = (
     *("row", "model", "table", "recipe", "seed", "epochs", "seconds", "parameters", "data", "scale", "binarisation"),
     *("log_likelihood", "standard_error", "elbo", "samples", "examples", "first", "paper", "difference", "compared"),
-    *("commit", "recipe_sha256", "weights_sha256"),
+    *("commit", "recipe_sha256", "weights_sha256", "before"),
 )
 """What of a result goes with the weights."""
 
