@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from typing import Any, cast
 
 import torch
@@ -29,7 +30,8 @@ from memgen.native.functions import EPS, LOG_2PI
 from memgen.native.library import addresses, library, serves
 from memgen.recipe import Objective
 
-SERVED = {"estimator": ("plain", "stl", "dreg"), "bound": ("elbo", "importance")}
+SERVED = [*product(("plain", "stl"), ("elbo", "importance")), ("dreg", "importance")]
+"""Estimators and bounds."""
 ATEN = torch.ops.aten
 
 
@@ -38,7 +40,7 @@ def fits(model: DGM, objective: Objective) -> bool:
     dense attention, Bernoulli or Gaussian rows, every parameter once, float32 on the CPU.
     """
     return (
-        all(getattr(objective, key) in names for key, names in SERVED.items())
+        (objective.estimator, objective.bound) in SERVED
         and not objective.kl_warmup_epochs
         and type(model) is DGM
         and not model.mask
@@ -116,12 +118,12 @@ class Part:
     def back(self, gradient: Tensor) -> Tensor | None:
         raise NotImplementedError
 
-    def slope(self, gradient: Tensor, tape: Tape) -> Tensor | None:
-        own, self.backward, self.silent = self.backward, tape, True
+    def slope(self, gradient: Tensor) -> Tensor | None:
+        self.silent = True
         try:
             return self.back(gradient)
         finally:
-            self.backward, self.silent = own, False
+            self.silent = False
 
     def gradient_of(self, parameter: Tensor) -> Tensor:
         """A place for it."""
@@ -219,7 +221,7 @@ class MemoryPart(Part):
         self.linear_back(self.attention.A, h_g, to_scores, None)
         tape.add(to_g.addmm_, to_scores, self.attention.A.weight)
         if self.silent:
-            return self.dense.slope(to_g, tape)
+            return self.dense.slope(to_g)
         to_h = self.dense.back(to_g)
         self.gradients += self.dense.gradients
         return to_h
@@ -255,7 +257,7 @@ class GaussianPart(Part):
         for linear, out in ((head.mean, self.mean), (head.log_variance, self.raw)):
             forward.add(torch.addmm, linear.bias, h, linear.weight.t(), out=out)
         if head.floor:
-            forward.add(torch.logaddexp, self.raw, _floor(head), out=self.log_variance)
+            forward.add(torch.logaddexp, self.raw, h.new_tensor(2 * math.log(head.floor)), out=self.log_variance)
         else:
             forward.add(self.log_variance.copy_, self.raw)
         forward.add(torch.neg, self.log_variance, out=self.precision)
@@ -287,10 +289,6 @@ class GaussianPart(Part):
         self.linear_back(self.head.log_variance, self.h, to_raw, None)
         tape.add(to_h.addmm_, to_raw, self.head.log_variance.weight)
         return to_h
-
-
-def _floor(head: Gaussian) -> Tensor:
-    return torch.tensor(2 * math.log(head.floor))
 
 
 def _hooked(parameter: nn.Parameter) -> bool:
@@ -337,12 +335,7 @@ class Step:
         kind = BernoulliPart if isinstance(p.head, Bernoulli) else GaussianPart
         self.likelihood = kind(forward, backward, p.head, h, self.x, K)  # type: ignore[arg-type]
 
-        self.weights, self.squares, self.to_log_q, self.ones = (
-            new(K, B),
-            new(K, B),
-            self.mean.new_zeros(K, B),
-            self.mean.new_ones(K, B),
-        )
+        self.weights, self.squares, self.to_log_q = (torch.zeros_like(self.log_q) for _ in range(3))
         """Derivatives of the loss by log w, what dreg adds to them for Q, and derivatives by log q."""
         terms = self._local_reconstruction(up, down[::-1], objective.local_reconstruction)
         self._back(up, down, terms)
@@ -403,9 +396,9 @@ class Step:
         tape, w = self.backward, self.weights.unsqueeze(-1)
         path = self._path(tape)
         if self.objective.estimator == "dreg":
-            slope = self.likelihood.slope(self.ones, tape)
+            slope = self.likelihood.slope(torch.ones_like(self.weights))
             for part in reversed(down):
-                slope = part.slope(cast(Tensor, slope), tape)
+                slope = part.slope(cast(Tensor, slope))
             partial_derivative = cast(Tensor, slope).view_as(self.z)
             tape.add(partial_derivative.add_, path)
         gradient = self.likelihood.back(self.weights)
