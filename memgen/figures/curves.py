@@ -32,7 +32,7 @@ def shared_limits(runs: Sequence[list[dict[str, Any]]]) -> tuple[float, float] |
 def training_curves(metrics: list[dict[str, Any]], limits: tuple[float, float] | None = None) -> Figure:
     """The bounds against the epoch."""
     with rc_context(STYLE):
-        drawn = canvas(4.6, 2.6)
+        drawn = canvas(4.6, 3.0)
         axes = drawn.subplots()
         for key, (words, style, colour) in LINES.items():
             points = [(line["epoch"], line[key]) for line in metrics if key in line]
@@ -41,7 +41,7 @@ def training_curves(metrics: list[dict[str, Any]], limits: tuple[float, float] |
         axes.set_ylim(limits or shared_limits([metrics]))
         axes.set_xlabel("epoch")
         axes.set_ylabel("bound, nats")
-        axes.legend(loc="lower right", fontsize=7)
+        axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), fontsize=7)  # above: no line runs there
     caption = "The bound on log p(x) while training, higher is better; the axis leaves out the first epochs."
     if any("train_bound" in line for line in metrics):
         caption += " Points are scored with more samples and exact statistics, so they lie above the line"
