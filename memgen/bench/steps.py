@@ -109,13 +109,12 @@ def compare(name: str, K: int, scale: Scale, fastest: Fastest, rows: Float[Tenso
     blocks = alternate(actions, scale.repeats, scale.block(K), between)
     settings = {"recipe": name, "K": K, "batch": BATCH}
     notes = {"pythae": "without memory, which it does not have"} if memory else {}
-    whole = {SINGLE: tuple(found["memgen"])}
-    return [
-        replace(
-            _record(way, settings, blocks, found.get(way, []), list(own), notes.get(way, "")), whole=whole.get(way, ())
-        )
-        for way in actions
-    ]
+    records = {
+        way: _record(way, settings, blocks, found.get(way, []), list(own), notes.get(way, "")) for way in actions
+    }
+    if SINGLE in records:
+        records[SINGLE] = replace(records[SINGLE], whole=records["memgen"].products)
+    return list(records.values())
 
 
 def _record(

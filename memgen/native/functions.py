@@ -1,8 +1,7 @@
 """Formulas whose value and derivative are one pass each over the rows, where the kernels are at hand; else plain torch.
 
 Each function says what it computes; the plain formula beside it is the definition, and what runs on a GPU, in float64
-and without a compiler. Without these kernels a step of the MNIST MEM-VAE takes 1.2 times as long at K = 1 and 1.7 times
-as long at K = 50 (docs/performance.md).
+and without a compiler. What the kernels buy: docs/performance.md.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ static inline V softplus(V x) {
         for (long done = 0; done < (units); done += WIDTH) {                                                          \
             if ((units) >= WIDTH) {                                                                                   \
                 const long j = done + WIDTH <= (units) ? done : (units) - WIDTH, k = WIDTH;                           \
-                const V fresh = choose(lanes() < (int32_t)(done - j), all(0), all(1));                                  \
+                const V fresh = choose(lanes() < (int32_t)(done - j), all(0), all(1));                                \
                 __VA_ARGS__                                                                                           \
             } else {                                                                                                  \
                 const long j = 0, k = (units);                                                                        \

@@ -173,7 +173,7 @@ def reproduce(job: Job, place: Place) -> dict[str, Any]:
     found = read_result(path)
     if found is not None and current(job, found):
         lacking, there = missing(job, found), (job.run(place) / CHECKPOINT).exists()
-        if not lacking and not (there and not examples(job, place, LIKELIHOOD, found["weights_sha256"])):
+        if not lacking and (not there or examples(job, place, LIKELIHOOD, found["weights_sha256"])):
             return found
         if not there:
             raise MemgenError(
