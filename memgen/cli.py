@@ -537,7 +537,9 @@ def _add_reproduce(commands: Any) -> None:
     command.add_argument("--budget", type=as_seconds, metavar="TIME", help="stop after this time, as in 150m or 2h")
     command.add_argument("--seed", type=whole(0), default=0, help="of the training (default 0)")
     command.add_argument(
-        "--schedule", choices=("fast", "paper"), help="of the training (default: fast, where a row has it)"
+        "--schedule",
+        choices=("finish", "fast", "paper"),
+        help="of the training (default: the first of these that a row has)",
     )
     command.add_argument(
         "--splits", action="store_true", help="rows of Frey faces: all five splits, as the group frey has them"

@@ -27,7 +27,7 @@ from memgen.reproduce import sweep as sweeping
 from memgen.reproduce.analyses import group
 from memgen.reproduce.jobs import Job, Place, chosen, read_result
 from memgen.reproduce.page import mismatches, page
-from memgen.reproduce.rows import FAST, GROUPS, IMPUTATION_PAPER, PAIRS, ROWS, Row, Scoring
+from memgen.reproduce.rows import GROUPS, IMPUTATION_PAPER, PAIRS, ROWS, Row, Scoring, trained_by
 from memgen.reproduce.sweep import recipes
 from memgen.run import WEIGHTS, Run, read_model
 from memgen.storage import load_tensors, save_tensors
@@ -49,8 +49,9 @@ SMALL = [
 
 
 def test_every_row_of_the_paper_is_there() -> None:
-    shipped = [name for name in recipe_names() if not name.startswith("digits") and not name.endswith(FAST)]
-    assert sorted(ROWS) == shipped
+    shipped = [name for name in recipe_names() if not name.startswith("digits")]
+    assert sorted(ROWS) == [name for name in shipped if trained_by(name)[1] == "paper"]
+    assert sorted(shipped) == sorted(row.recipe(schedule) for row in ROWS.values() for schedule in row.schedules)
     assert len(ROWS) == 22
     assert set(GROUPS["all"]) - set(ROWS) == {rows.SWEEP}
     assert all(name in ROWS for pair in PAIRS for name in pair)
@@ -58,9 +59,9 @@ def test_every_row_of_the_paper_is_there() -> None:
     assert all((name, name.replace("mem-", "")) in PAIRS for name in mem)
 
 
-@pytest.mark.parametrize("name", [name for name in recipe_names() if name.endswith(FAST)])
+@pytest.mark.parametrize("name", [name for name in recipe_names() if name.endswith(("-fast", "-finish"))])
 def test_a_fast_recipe_trains_the_same_model_on_the_same_loss(name: str) -> None:
-    fast, paper = Recipe.named(name), Recipe.named(name.removesuffix(FAST))
+    fast, paper = Recipe.named(name), Recipe.named(trained_by(name)[0].name)
     assert fast.data == paper.data
     assert replace(fast.model, start=paper.model.start) == paper.model
     assert replace(fast.objective, estimator=paper.objective.estimator) == paper.objective
@@ -73,17 +74,23 @@ def test_a_fast_recipe_trains_the_same_model_on_the_same_loss(name: str) -> None
 def test_rows_that_are_compared_are_trained_alike(pair: tuple[str, str]) -> None:
     for schedule in ROWS[pair[0]].schedules:
         first, second = (Job(ROWS[name], schedule).recipe for name in pair)
-        start = second.training.start_from  # the same row at a smaller K
+        start = second.training.start_from  # the same row before
         assert replace(first.training, start_from=start) == second.training
         assert (first.objective.samples, first.data) == (second.objective.samples, second.data)
 
 
-@pytest.mark.parametrize("name", [name for name in ROWS if name + FAST in recipe_names()])
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if "fast" in row.schedules])
 def test_warm_starts_climb_from_one_sample(name: str) -> None:
-    """Each begins with the same model at a smaller K, and the first with nothing."""
-    job = Job(ROWS[name], "fast")
+    """Each begins with the same model at a smaller K, or in smaller batches, and the first with nothing."""
+    job = Job(ROWS[name], ROWS[name].schedule)
     while (before := job.before) is not None:
-        assert before.recipe.objective.samples < job.recipe.objective.samples
+        if before.row == job.row:
+            assert (before.schedule, job.schedule) == ("fast", "finish")
+            assert before.recipe.training.batch_size < job.recipe.training.batch_size
+            assert before.recipe.objective == job.recipe.objective
+        else:
+            assert before.main  # whose weights may be shipped
+            assert before.recipe.objective.samples < job.recipe.objective.samples
         assert before.recipe.model == job.recipe.model
         assert before.recipe.objective.local_reconstruction == job.recipe.objective.local_reconstruction
         job = before
@@ -355,14 +362,14 @@ def test_numbers_are_not_replaced_by_those_of_other_weights(made: Path, capsys: 
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("more", [["--seed", "1"], ["--schedule", "paper"], ["all", "--schedule", "fast"]])
+@pytest.mark.parametrize("more", [["--seed", "1"], ["--schedule", "paper"], ["all", "--schedule", "fast"], ["--schedule", "finish"]])
 def test_groups_leave_out_what_an_option_does_not_go_with(
     more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = {row["row"] for row in told(capsys, asked(tmp_path, "--status", *more))["rows"]}
     assert "mnist-vae" in found
     assert "slots" not in found
-    assert ("frey-vae-b10" in found) == ("fast" not in more)
+    assert ("frey-vae-b10" in found) == (not {"fast", "finish"} & {*more})
 
 
 def test_differences_of_weights_that_are_no_more_are_not_shown(made: Path) -> None:
@@ -577,7 +584,8 @@ def test_results_belong_to_the_recipes_that_ship(path: Path) -> None:
     found = read_result(path)
     assert found is not None
     assert found.keys() >= KEYS
-    job = Job(ROWS[found["row"]], "fast" if found["recipe"].endswith(FAST) else "paper", found["seed"], found["split"])
+    job = Job(*trained_by(found["recipe"]), found["seed"], found["split"])
+    assert job.row.name == found["row"]
     assert job.result(Place(RESULTS, RESULTS)) == path
     assert jobs.current(job, found)
     assert found["difference"] == pytest.approx(found[job.row.quantity] - job.row.paper)

@@ -20,7 +20,7 @@ from memgen.figures.base import as_json, make_folder
 from memgen.model import count_parameters
 from memgen.recipe import SECTIONS, Recipe, form_of
 from memgen.reproduce.analyses import ANALYSES
-from memgen.reproduce.rows import FAST, ROWS, Row, Scoring
+from memgen.reproduce.rows import Row, Scoring, trained_by
 from memgen.run import CHECKPOINT, RECIPE, WEIGHTS, Run, Saved, read_model
 from memgen.scoring import score
 from memgen.session import Session, choose_device, prepared
@@ -85,8 +85,7 @@ class Job:
         name = self.recipe.training.start_from
         if not name:
             return None
-        row = ROWS[name.removesuffix(FAST)]
-        return Job(row, "fast" if name.endswith(FAST) else "paper", self.seed, self.split)
+        return Job(*trained_by(name), self.seed, self.split)
 
     @property
     def chain(self) -> list[Job]:
@@ -140,8 +139,8 @@ def shipped(job: Job) -> Saved | None:
     """The weights of a job that come with the package, if its recipe is still theirs: other rows may begin with them
     where its run is not at hand."""
     name = job.row.name
-    if not job.main or name not in zoo.names() or zoo.result(name)["recipe_sha256"] != recipe_sha256(job.recipe):
-        return None
+    if name not in zoo.names() or zoo.result(name)["recipe_sha256"] != recipe_sha256(job.recipe):
+        return None  # the recipe's hash covers its seed and its split
     return read_model(Path(zoo.PREFIX + name))
 
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from memgen.errors import unknown
 from memgen.recipe import recipe_names
 
-FAST = "-fast"
-SCHEDULES = ("fast", "paper")
-"""The project's shorter training, and the one of the paper's text."""
+SCHEDULES = {"finish": "-finish", "fast": "-fast", "paper": ""}
+"""How a row is trained -> how the names of such recipes end: the project's shorter training, which `finish` carries on in
+large batches; and the one of the paper's text."""
 
 
 class Scoring(NamedTuple):
@@ -50,7 +50,7 @@ class Row:
         return (TRAINING, *self.more)
 
     def recipe(self, schedule: str) -> str:
-        return self.name + FAST if schedule == "fast" else self.name
+        return self.name + SCHEDULES[schedule]
 
     @property
     def schedule(self) -> str:
@@ -136,6 +136,18 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "analysis": ("mnist-mem-vae", "mnist-vae", "mnist-vis-mem-vae", SWEEP),
     "all": (*ROWS, SWEEP),
 }
+
+
+def trained_by(recipe: str) -> tuple[Row, str]:
+    """The row and the schedule that a recipe is named after.
+
+    >>> row, schedule = trained_by("mnist-mem-vae-fast")
+    >>> row.model, schedule
+    ('MEM-VAE', 'fast')
+    """
+    return next(
+        (row, schedule) for row in ROWS.values() for schedule in SCHEDULES if row.recipe(schedule) == recipe
+    )
 
 
 def expand(asked: Sequence[str]) -> list[str]:
