@@ -24,7 +24,7 @@ from memgen.reproduce.page import write_page
 from memgen.reproduce.rows import FREY, ROWS, SWEEP, expand
 from memgen.reproduce.shipping import ship, verify
 from memgen.reproduce.sweep import sweep, swept
-from memgen.reproduce.text import duration, number
+from memgen.reproduce.text import duration, number, trained_for
 from memgen.session import choose_device
 
 WAYS = {"status": ("seed", "schedule", "splits"), "verify": ("limit",), "ship": ()}
@@ -160,10 +160,11 @@ def budget(seconds: float | None) -> Iterator[Callable[[], bool]]:
 
 
 def tell(options: argparse.Namespace, found: dict[str, Any]) -> None:
+    epochs, seconds = trained_for(found)
     say(
         options,
         f"  {number(found[found['compared']], found['difference_standard_error'])} nats (paper {found['paper']:g}, "
-        f"difference {found['difference']:+.2f}), {found['epochs']:,} epochs in {duration(found['seconds'])}",
+        f"difference {found['difference']:+.2f}), {epochs} epochs in {seconds}",
     )
 
 
@@ -185,7 +186,7 @@ def status(options: argparse.Namespace, place: Place) -> dict[str, Any]:
             error = found["difference_standard_error"]
             ours = number(found[found["compared"]], error)
             difference = number(found["difference"], error, sign=True)
-            seconds = duration(found["seconds"])
+            seconds = duration(found["seconds"] + sum(leg["seconds"] for leg in found["before"]))
         more = len(list((place.results / "seeds" / job.row.name).glob("*.json"))) if job.main else 0
         text = f"{said}; {more} more in {place.results / 'seeds' / job.row.name}" if more else said
         say(options, f"{name:<{width}} {job.row.paper:>9.2f} {ours:>17} {difference:>16} {seconds:>9}  {text}")
@@ -232,7 +233,7 @@ def zoo(options: argparse.Namespace) -> dict[str, Any]:
         how = f"K = {told['samples']:,}, {told['examples']:,} test examples of {told['data']}, {told['scale']}"
         say(options, f"{models.PREFIX + name:<24} {told['model']}, {told['table']}")
         say(options, f"{'':<24} log p(x) {ours} nats, {how}")
-        say(options, f"{'':<24} {told['parameters']:,} parameters, {told['recipe']}, {told['epochs']:,} epochs")
+        say(options, f"{'':<24} {told['parameters']:,} parameters, {told['recipe']}, {trained_for(told)[0]} epochs")
     if not rows:
         say(options, "the zoo is empty")
     return {"models": rows}

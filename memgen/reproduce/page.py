@@ -22,7 +22,7 @@ from memgen.reproduce.section6 import (
     words,
 )
 from memgen.reproduce.sweep import swept
-from memgen.reproduce.text import duration, grid, number
+from memgen.reproduce.text import duration, grid, number, trained_for
 from memgen.session import COMPILED
 from memgen.storage import write_atomically
 
@@ -77,7 +77,7 @@ def heading(results: Results) -> str:
         "Made by `memgen reproduce` from the JSON files of this folder, not edited by hand. Likelihoods are in "
         "nats, the higher the better; ± is the standard error over test examples. The paper gives none, and its "
         "examples are the same but for Frey faces, so ± is not the error of ours - paper; how much two trainings "
-        "differ, other seeds show. A `-fast` recipe has the architecture, data, bound, local "
+        "differ, other seeds show. A `-fast` recipe, and the `-finish` after it, has the architecture, data, bound, local "
         "reconstruction and number of parameters of its row; batch size, optimizer with its weight decay, schedule, "
         "clipping, averages, gradient estimator and starting values are others "
         "([docs/reproduction.md](../docs/reproduction.md) says how they were chosen). "
@@ -117,15 +117,11 @@ def table_row(row: Row, own: dict[str, Any] | None) -> Sequence[str]:
 
 
 def effort(own: dict[str, Any]) -> tuple[str, str]:
-    """Epochs and time of a training, and of those whose weights it began with; threads, and whether it was compiled."""
-    epochs, seconds = f"{own['epochs']:,}", duration(own["seconds"])
+    """Epochs and time, threads, and whether it was compiled."""
+    epochs, seconds = trained_for(own)
     threads = own["hardware"]["threads"]
     seconds += f" on {threads} thread{'s' if threads > 1 else ''}"
-    seconds += ", compiled" if own["execution"].get("path") == COMPILED else ""
-    if own["before"]:
-        epochs += f" (+ {sum(leg['epochs'] for leg in own['before']):,} before)"
-        seconds += f" (+ {duration(sum(leg['seconds'] for leg in own['before']))} before)"
-    return epochs, seconds
+    return epochs, seconds + (", compiled" if own["execution"].get("path") == COMPILED else "")
 
 
 def letters(results: Results) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 def number(value: float, error: float | None = None, digits: int = 2, sign: bool = False) -> str:
@@ -23,3 +24,16 @@ def duration(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+
+
+def trained_for(own: dict[str, Any]) -> tuple[str, str]:
+    """Epochs and time of a training, and of those whose weights it began with.
+
+    >>> trained_for({"epochs": 200, "seconds": 30.0, "before": [{"epochs": 3000, "seconds": 90.0}]})
+    ('200 (+ 3,000 before)', '30 s (+ 1.5 min before)')
+    """
+    epochs, seconds = f"{own['epochs']:,}", duration(own["seconds"])
+    if own["before"]:
+        epochs += f" (+ {sum(leg['epochs'] for leg in own['before']):,} before)"
+        seconds += f" (+ {duration(sum(leg['seconds'] for leg in own['before']))} before)"
+    return epochs, seconds
