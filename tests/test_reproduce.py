@@ -362,7 +362,9 @@ def test_numbers_are_not_replaced_by_those_of_other_weights(made: Path, capsys: 
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("more", [["--seed", "1"], ["--schedule", "paper"], ["all", "--schedule", "fast"], ["--schedule", "finish"]])
+@pytest.mark.parametrize(
+    "more", [["--seed", "1"], ["--schedule", "paper"], ["all", "--schedule", "fast"], ["--schedule", "finish"]]
+)
 def test_groups_leave_out_what_an_option_does_not_go_with(
     more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,8 +10,8 @@ from memgen.errors import unknown
 from memgen.recipe import recipe_names
 
 SCHEDULES = {"finish": "-finish", "fast": "-fast", "paper": ""}
-"""How a row is trained -> how the names of such recipes end: the project's shorter training, which `finish` carries on in
-large batches; and the one of the paper's text."""
+"""How a row is trained -> how the names of such recipes end: the project's shorter training, which `finish` carries on
+in large batches; and the one of the paper's text."""
 
 
 class Scoring(NamedTuple):
@@ -145,9 +145,7 @@ def trained_by(recipe: str) -> tuple[Row, str]:
     >>> row.model, schedule
     ('MEM-VAE', 'fast')
     """
-    return next(
-        (row, schedule) for row in ROWS.values() for schedule in SCHEDULES if row.recipe(schedule) == recipe
-    )
+    return next((row, schedule) for row in ROWS.values() for schedule in SCHEDULES if row.recipe(schedule) == recipe)
 
 
 def expand(asked: Sequence[str]) -> list[str]:
