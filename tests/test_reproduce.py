@@ -426,7 +426,7 @@ def test_every_part_of_the_page_has_its_numbers(made: Path, tmp_path: Path) -> N
         (folder / f"{name}.json").write_text(json.dumps(own))
     counted = {"mean": -0.0123, "standard_error": 0.0045}
     named = [f"imputation {pattern} {kind}" for pattern in patterns for kind in ("exact", "batch")]
-    entry = {"schedule": "fast", "seed": 0, "split": 0, "mean": 1.0, "standard_error": 0.1, "examples": 300}
+    entry = {"schedule": "finish", "seed": 0, "split": 0, "mean": 1.0, "standard_error": 0.1, "examples": 300}
     entry |= {
         "weights_sha256": [found["weights_sha256"]] * 2,
         "analyses": dict.fromkeys([*named, "svm right"], counted),
