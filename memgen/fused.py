@@ -396,11 +396,10 @@ class Step:
         tape, w = self.backward, self.weights.unsqueeze(-1)
         path = self._path(tape)
         if self.objective.estimator == "dreg":
-            slope = self.likelihood.slope(torch.ones_like(self.weights))
+            slope = self.likelihood.slope(self.squares)
             for part in reversed(down):
                 slope = part.slope(cast(Tensor, slope))
-            partial_derivative = cast(Tensor, slope).view_as(self.z)
-            tape.add(partial_derivative.add_, path)
+            weighed = cast(Tensor, slope).view_as(self.z)
         gradient = self.likelihood.back(self.weights)
         for part in reversed(down):
             if id(part) in terms:
@@ -410,7 +409,8 @@ class Step:
         tape.add(to_z.addcmul_, path, w)
         if self.objective.estimator == "dreg":
             # So far each z_k has received v_k; what it lacks, in place of the score of q, is v_k^2 - v_k.
-            tape.add(to_z.addcmul_, partial_derivative, self.squares.unsqueeze(-1))
+            tape.add(to_z.add_, weighed)
+            tape.add(to_z.addcmul_, path, self.squares.unsqueeze(-1))
         to_mean, to_log_variance = torch.empty_like(self.mean), torch.empty_like(self.mean)
         operands = (to_z, self.to_log_q, self.log_variance, self.noise, *self.z.shape)
         tape.kernel("reparameterise_backward", *operands, to_mean, to_log_variance)

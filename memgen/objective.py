@@ -88,10 +88,12 @@ def dreg(model: DGM, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.
     v = torch.softmax(log_w.detach(), 0)
     surrogate = (v * log_w).sum(0)
     # So far each z_k has received v_k; what it lacks, in place of the score of q, is v_k^2 - v_k, with the weight beta
-    # that log q has. `inference.z` are copies of z that only log w reads, hence partial derivatives.
-    slopes = torch.autograd.grad(log_w.sum(), inference.z, retain_graph=True)
+    # that log q has. `inference.z` are copies of z that only log w reads, hence partial derivatives. They are weighed
+    # before they are taken: batch norm's statistics carry a little of every row to all others, and a row whose weight
+    # is nothing, but whose gradient is huge, must not reach them with weight 1 (docs/gradients.md).
+    slopes = torch.autograd.grad(((v**2 - v) * log_w).sum(), inference.z, retain_graph=True)
     for z_l, slope in zip(z, slopes, strict=True):
-        surrogate = surrogate + beta * ((v**2 - v).unsqueeze(-1) * slope * z_l).sum((0, -1))
+        surrogate = surrogate + beta * (slope * z_l).sum((0, -1))
     return Estimate(surrogate, bound(inference.log_w.detach()), inference)
 
 

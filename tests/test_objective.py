@@ -10,7 +10,17 @@ from torch import Tensor
 
 from memgen.layers import BatchNorm
 from memgen.model import DGM, Batch
-from memgen.objective import CHOOSING, ESTIMATORS, Bound, elbo, importance, local_reconstruction, loss, plain
+from memgen.objective import (
+    CHOOSING,
+    ESTIMATORS,
+    Bound,
+    _fixed_q,
+    elbo,
+    importance,
+    local_reconstruction,
+    loss,
+    plain,
+)
 from memgen.recipe import Recipe, build
 
 LEVELS = {1: ["model.hidden=[3]", "model.latent=2"], 2: ["model.hidden=[[3], [3]]", "model.latent=[2, 1]"]}
@@ -129,6 +139,26 @@ def test_at_one_sample_dreg_is_stl_and_p_gets_the_plain_gradient() -> None:
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
     for a, b in zip(grads["dreg"][in_q:], grads["plain"][in_q:], strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("estimator", ["stl", "dreg"])
+def test_no_row_reaches_others_through_batch_norm_with_more_than_its_weight(estimator: str) -> None:
+    """Q's gradient is that of sum_k weight_k log w_k, paths through the shared statistics included: a sample whose
+    weight is next to nothing, but whose own gradient may be huge, has next to no part in it.
+    """
+    model = build(Recipe().override(["model.hidden=[6, 5]", "model.latent=2", "training.seed=5"]), 3).double().train()
+    noise = model.noise(3, 8, torch.Generator().manual_seed(0))[0].double()
+    batch, q = Batch(torch.eye(3).repeat(3, 1)[:8].double()), list(model.q.parameters())
+    inference, _ = _fixed_q(model, batch, (noise,))
+    v = torch.softmax(inference.log_w.detach(), 0)
+    weights = v if estimator == "stl" else v**2
+    surrogate = ESTIMATORS[estimator](model, batch, (noise,), importance, 1.0).surrogate
+    wanted, found = (
+        torch.autograd.grad(value.sum(), q, materialize_grads=True)  # batch norm takes biases away
+        for value in (weights * inference.log_w, surrogate)
+    )
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b)
 
 
 def test_dreg_has_less_noise_for_q_than_plain() -> None:
