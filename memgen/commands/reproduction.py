@@ -133,6 +133,8 @@ def jobs(options: argparse.Namespace) -> dict[str, Job | None]:
         for split in splits:
             job = Job(row, schedule, options.seed, split)
             found[job.name] = job
+    if not found:
+        raise MemgenError(f"none of {', '.join(options.rows)} has a {options.schedule} schedule")
     return found
 
 

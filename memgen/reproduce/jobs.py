@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,8 @@ CHECKPOINT_EVERY = 120
 LIKELIHOOD = "likelihood"
 """What is kept of every example beside the analyses."""
 MADE = "made.json"
-"""The file of a run folder that says with which program and on which machine it was begun."""
+"""The file of a run folder that says with which program and on which machine it was begun, and which trainings came
+before it."""
 NEEDED = ("recipe_sha256", "weights_sha256", "more", "analyses", "before")
 
 
@@ -132,7 +134,7 @@ def train(job: Job, place: Place) -> tuple[Run, Saved]:
     start = (None if before.run(place).exists() else shipped(before)) or train(before, place)[1]
     if begun and started_with(folder) != start.sha256:
         raise MemgenError(f"{folder} began with other weights than {before.run(place)} has now; move it away")
-    return train_in(folder, job.recipe, place, start)
+    return train_in(folder, job.recipe, place, start, legs(before, start, place))
 
 
 def shipped(job: Job) -> Saved | None:
@@ -149,8 +151,10 @@ def started_with(folder: Path) -> str:
     return str((Run.open(folder).start or {}).get("weights_sha256"))
 
 
-def train_in(folder: Path, recipe: Recipe, place: Place, start: Saved | None = None) -> tuple[Run, Saved]:
-    """Train a recipe in a run folder, from its start or from where it is."""
+def train_in(
+    folder: Path, recipe: Recipe, place: Place, start: Saved | None = None, before: Sequence[dict[str, Any]] = ()
+) -> tuple[Run, Saved]:
+    """Train a recipe in a run folder, from its start, after the trainings `before`, or from where it is."""
     run = Run.open(folder) if (folder / RECIPE).exists() else None
     if run is not None and (changed := run.recipe.differences(recipe)):
         raise MemgenError(f"{folder} was begun with other settings ({'; '.join(changed)}); move it away")
@@ -158,7 +162,7 @@ def train_in(folder: Path, recipe: Recipe, place: Place, start: Saved | None = N
     model = prepared(recipe, data, form_of(recipe), start, place.compiled)
     if run is None:
         run = Run.create(folder, recipe)
-        write_atomically(folder / MADE, as_json({"commit": commit(), "hardware": describe()}))
+        write_atomically(folder / MADE, as_json({"commit": commit(), "hardware": describe(), "before": before}))
     if start is not None:
         run.remember_start(start)
     with run.locked(), Session(run, model, data, place.device, CHECKPOINT_EVERY, place.compiled) as session:
@@ -274,8 +278,8 @@ def about(job: Job, run: Run, saved: Saved, data: Dataset, place: Place) -> dict
         "split": job.split,
         "epochs": saved.epoch,
         "seconds": round(metrics[-1]["seconds"], 1),
-        "before": legs(job, place),
-        **made,
+        "before": history(job, place),
+        **{key: value for key, value in made.items() if key != "before"},
         "scored_commit": commit(),
         "execution": {} if checkpoint is None else checkpoint.execution,
         "parameters": count_parameters(saved.model),
@@ -293,20 +297,31 @@ def about(job: Job, run: Run, saved: Saved, data: Dataset, place: Place) -> dict
     }
 
 
-def legs(job: Job, place: Place) -> list[dict[str, Any]]:
-    """The trainings that came before, each of which gave its weights to the next."""
-    before = job.before
-    if before is None:
-        return []
-    leg = {"recipe": before.row.recipe(before.schedule), "weights_sha256": started_with(job.run(place))}
-    if not before.run(place).exists():
-        told = zoo.result(before.row.name)
+def legs(last: Job, start: Saved, place: Place) -> list[dict[str, Any]]:
+    """The trainings that led to the weights with which a job is about to begin, each of which gave its own to the next.
+    They are told from the run of the last of them, or from the zoo, and kept in the folder of the run that begins:
+    later the one may be gone, and the other have been replaced.
+    """
+    leg = {"recipe": last.row.recipe(last.schedule), "weights_sha256": start.sha256}
+    folder = last.run(place)
+    if not folder.exists():
+        told = zoo.result(last.row.name)
         about = {key: told[key] for key in ("recipe_sha256", "epochs", "seconds")}
-        return [*told.get("before", []), leg | about | {"shipped": True}]
-    run = Run.open(before.run(place))
+        return [*told["before"], leg | about | {"shipped": True}]
+    run = Run.open(folder)
     metrics = run.metrics()
-    about = {"recipe_sha256": recipe_sha256(run.recipe), "epochs": len(metrics), "seconds": metrics[-1]["seconds"]}
-    return [*legs(before, place), leg | about | {"seconds": round(about["seconds"], 1)}]
+    seconds = round(metrics[-1]["seconds"], 1)
+    about = {"recipe_sha256": recipe_sha256(run.recipe), "epochs": len(metrics), "seconds": seconds}
+    return [*history(last, place), leg | about]
+
+
+def history(job: Job, place: Place) -> list[dict[str, Any]]:
+    """The trainings before a job's, as its run folder has kept them."""
+    made, folder = read_json(job.run(place) / MADE) or {}, job.run(place)
+    found: list[dict[str, Any]] = made.get("before", [])
+    if [leg["recipe"] for leg in found] != [own.row.recipe(own.schedule) for own in job.chain]:
+        raise MemgenError(f"{folder / MADE} does not say which trainings came before it; move {folder} away")
+    return found
 
 
 def compared(row: Row, result: Likelihood, seconds: float) -> dict[str, Any]:
@@ -396,9 +411,12 @@ def state(job: Job, place: Place) -> str:
     if found is not None:
         lacking = missing(job, found)
         return "done" if not lacking else f"scored; to do: {', '.join(lacking)}"
-    folder = job.run(place)
-    if not (folder / CHECKPOINT).exists():
+    begun = next((own for own in (job, *reversed(job.chain)) if (own.run(place) / CHECKPOINT).exists()), None)
+    if begun is None:
         return "not begun"
-    run = Run.open(folder)
+    run = Run.open(begun.run(place))
     done, epochs = len(run.metrics()), run.recipe.training.epochs
-    return "trained, not scored" if done == epochs and (folder / WEIGHTS).exists() else f"epoch {done} of {epochs}"
+    trained = done == epochs and (run.folder / WEIGHTS).exists()
+    if begun == job:
+        return "trained, not scored" if trained else f"epoch {done} of {epochs}"
+    return f"{begun.name} before it: {'trained' if trained else f'epoch {done} of {epochs}'}"

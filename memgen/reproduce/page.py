@@ -61,7 +61,7 @@ def page(folder: Path) -> str:
         claims(results),
         slots(results),
         sweep(shared),
-        short_of(mismatches(results, shared), results, remarks),
+        short_of(mismatches(results, shared, folder), results, remarks),
         figures(results),
         curves(results),
     ]
@@ -118,10 +118,9 @@ def table_row(row: Row, own: dict[str, Any] | None) -> Sequence[str]:
 
 def effort(own: dict[str, Any]) -> tuple[str, str]:
     """Epochs and time, threads, and whether it was compiled."""
-    epochs, seconds = trained_for(own)
     threads = own["hardware"]["threads"]
-    seconds += f" on {threads} thread{'s' if threads > 1 else ''}"
-    return epochs, seconds + (", compiled" if own["execution"].get("path") == COMPILED else "")
+    how = f" on {threads} thread{'s' if threads > 1 else ''}"
+    return trained_for(own, how + (", compiled" if own["execution"].get("path") == COMPILED else ""))
 
 
 def letters(results: Results) -> str:
@@ -172,14 +171,13 @@ def differences(folder: Path) -> str:
         for schedule in sorted({own["schedule"] for own in found}):
             own = over(found, schedule)
             values = number(own["mean"], own["standard_error"], 2, sign=True)
-            trainings = f"{own['trainings']} {own['over']}"
-            totals.append(
-                (name, schedule, trainings, values, verdict(own["mean"], own["standard_error"], own["trainings"]))
-            )
+            trainings = f"{own['trainings']} {own['over'] if own['trainings'] > 1 else own['over'].removesuffix('s')}"
+            said = verdict(own["mean"], own["standard_error"], own["trainings"])
+            totals.append((name, schedule, trainings, values, number(of_paper(pair), sign=True), said))
     if not rows:
         return ""
     each = grid(("pair", "schedule", "seed", "split", "difference in nats, ± over images"), rows)
-    mean = grid(("pair", "schedule", "over", "mean difference, ± over trainings", ""), totals)
+    mean = grid(("pair", "schedule", "over", "mean difference, ± over trainings", "paper", ""), totals)
     text = (
         "± over images says how well the difference of these two trained models is known. Whether one kind of model is "
         "better is asked of several trainings, in the second table: a difference counts where the interval of 95% "
@@ -187,6 +185,11 @@ def differences(folder: Path) -> str:
         f"of {len(PAIRS)} comparisons at 95% one in twenty would err."
     )
     return f"## Differences, the same schedule, image by image\n\n{text}\n\n{each}\n\n{mean}"
+
+
+def of_paper(pair: tuple[str, str]) -> float:
+    """The difference between two rows of the paper."""
+    return ROWS[pair[0]].paper - ROWS[pair[1]].paper
 
 
 def verdict(mean: float, error: float | None, n: int) -> str:
@@ -228,7 +231,7 @@ def others(folder: Path) -> str:
     return "## Other seeds, schedules and splits\n\n" + grid(heads, rows)
 
 
-def mismatches(results: Results, swept: dict[str, Any] | None) -> dict[str, str]:
+def mismatches(results: Results, swept: dict[str, Any] | None, folder: Path) -> dict[str, str]:
     """Everything that is worse than the paper's or otherwise: a key for remarks -> a sentence with the number."""
     found = {}
     for name, own in results.items():
@@ -238,6 +241,12 @@ def mismatches(results: Results, swept: dict[str, Any] | None) -> dict[str, str]
             if own["table"] == FREY:  # the paper's faces were others
                 text += f", where the standard error over test faces is {error:.1f}"
             found[name] = text + gap_to_training(own)
+    for pair in PAIRS:
+        entries = [own for own in valid(folder, pair) if own["schedule"] == ROWS[pair[0]].schedule]
+        if entries and (ours := over(entries, ROWS[pair[0]].schedule)["mean"]) < of_paper(pair):
+            key = " - ".join(pair)
+            paper_has = number(of_paper(pair), sign=True)
+            found[key] = f"The difference {key} is {number(ours, sign=True)} nats where the paper has {paper_has}"
     for pattern, paper in IMPUTATION_PAPER.items():
         for name, theirs in paper.items():
             own = results.get(name, {}).get("analyses", {}).get("imputation")
