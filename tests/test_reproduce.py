@@ -468,7 +468,10 @@ def test_every_part_of_the_page_has_its_numbers(made: Path, tmp_path: Path) -> N
     assert "12 (+ 600 before)" in text
     for words in ("0.7654", "54.32%", "7, 9 prefer slots alike in layer 1", "| 120 | does not hold |"):
         assert words in text
-    assert f"{found['more']['50']['gain']:+.3f}" in text
+    gain = found["more"]["50"]["gain"]
+    assert f"{gain:+.3f}" in text
+    raised = found["log_likelihood"] + gain
+    assert f"| {raised:.2f} | {raised - ROWS['ocr-vae'].paper:+.2f} |" in text
     assert "| half | -0.0011 | -0.0123 ± 0.0045 | -0.0123 ± 0.0045 |" in text
     assert "image by image: -1.23 ± 0.45 points; the paper has +0.13" in text
     assert "| 1 seed | +1.00 | +1.26 | one training: open |" in text
