@@ -21,6 +21,7 @@ import memgen
 from memgen import cli
 from memgen.cli import main
 from memgen.commands.reporting import names, subject
+from memgen.figures.curves import shared_limits
 from memgen.report.gather import Gathered, paired_difference, to_score
 from memgen.report.page import differences
 from memgen.tasks import imputation
@@ -479,3 +480,14 @@ def test_every_command_of_the_tasks_shows_help(capsys: pytest.CaptureFixture[str
         out: Any = capsys.readouterr().out
         assert "examples:" in out
         assert max(map(len, out.splitlines())) <= 130
+
+
+def test_the_axis_of_training_curves_holds_every_line() -> None:
+    """But for the first tenth of the epochs; validation rows may lie below all that the training bound goes through."""
+    metrics = [{"epoch": n, "bound": -28.0 + 0.01 * n} for n in range(30)]
+    metrics[0]["bound"] = -500.0
+    metrics[20] |= {"train_bound": -27.5, "valid_bound": -30.2}
+    limits = shared_limits([metrics])
+    assert limits is not None
+    assert -31.0 < limits[0] < -30.2
+    assert limits[1] > -27.5

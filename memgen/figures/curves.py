@@ -21,7 +21,7 @@ def shared_limits(runs: Sequence[list[dict[str, Any]]]) -> tuple[float, float] |
     """An axis for all runs: from the worst bound after a tenth of the epochs, which would squeeze all that matters, to
     the best.
     """
-    late = [line["bound"] for metrics in runs for line in metrics[len(metrics) // 10 :]]
+    late = [line[key] for metrics in runs for line in metrics[len(metrics) // 10 :] for key in LINES if key in line]
     best = [line[key] for metrics in runs for line in metrics for key in LINES if key in line]
     if len(late) < 4:
         return None
@@ -44,9 +44,9 @@ def training_curves(metrics: list[dict[str, Any]], limits: tuple[float, float] |
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), fontsize=7)  # above: no line runs there
     caption = "The bound on log p(x) while training, higher is better; the axis leaves out the first epochs."
     if any("train_bound" in line for line in metrics):
-        caption += " Points are scored with more samples and exact statistics, so they lie above the line"
-        held_out = any("valid_bound" in line for line in metrics)
-        caption += "; the gap between training and validation rows is over-fitting." if held_out else "."
+        caption += " Points are scored with more samples and exact statistics, so those of training rows lie higher."
+    if any("valid_bound" in line for line in metrics):
+        caption += " Where validation rows stand still while training rows rise, it over-fits."
     return Figure(
         "training", caption, drawn, table=[{key: line.get(key) for key in _keys(metrics)} for line in metrics]
     )
