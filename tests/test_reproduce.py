@@ -256,6 +256,7 @@ def test_a_row_that_begins_warm_says_with_which_weights(
     place = Place(tmp_path / "results", tmp_path / "runs")
     jobs.train(Job(ROWS[cold], "paper"), place)
     assert jobs.state(Job(ROWS[warm], "paper"), place) == f"{cold} before it: trained"
+    Run.create(tmp_path / "runs" / warm, Job(ROWS[warm], "paper").recipe)  # killed before it could say more
     assert main(asked(tmp_path, warm)) == 0
     found = read_result(tmp_path / "results" / f"{warm}.json")
     assert found is not None

@@ -162,6 +162,7 @@ def train_in(
     model = prepared(recipe, data, form_of(recipe), start, place.compiled)
     if run is None:
         run = Run.create(folder, recipe)
+    if not (folder / CHECKPOINT).exists():  # also where it was killed before it could say this
         write_atomically(folder / MADE, as_json({"commit": commit(), "hardware": describe(), "before": before}))
     if start is not None:
         run.remember_start(start)
@@ -317,8 +318,8 @@ def legs(last: Job, start: Saved, place: Place) -> list[dict[str, Any]]:
 
 def history(job: Job, place: Place) -> list[dict[str, Any]]:
     """The trainings before a job's, as its run folder has kept them."""
-    made, folder = read_json(job.run(place) / MADE) or {}, job.run(place)
-    found: list[dict[str, Any]] = made.get("before", [])
+    folder = job.run(place)
+    found: list[dict[str, Any]] = (read_json(folder / MADE) or {}).get("before", [])
     if [leg["recipe"] for leg in found] != [own.row.recipe(own.schedule) for own in job.chain]:
         raise MemgenError(f"{folder / MADE} does not say which trainings came before it; move {folder} away")
     return found
