@@ -41,7 +41,6 @@ def fits(model: DGM, objective: Objective) -> bool:
     """
     return (
         (objective.estimator, objective.bound) in SERVED
-        and not objective.kl_warmup_epochs
         and type(model) is DGM
         and not model.mask
         and len(model.q) == 1

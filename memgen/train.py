@@ -334,7 +334,8 @@ def train_step(state: State, batch: Batch, recipe: Recipe, steps: int) -> Float[
     samples = objective.samples + (objective.estimator in CHOOSING)
     noise = model.noise(samples, len(batch.x), state.generator)
     state.optimizer.clear()
-    step = state.written.find(model, objective, batch, noise) if state.compiled is None else None
+    whole = state.compiled is None and beta == 1  # what is written down has the KL term in full
+    step = state.written.find(model, objective, batch, noise) if whole else None
     if step is not None:  # without it 1.3 times as long at K = 1, 1.6 on letters (benchmarks/pieces.py)
         report = step(batch, noise)
     else:

@@ -93,7 +93,6 @@ def test_loss_bound_and_gradients_are_those_of_autograd(name: str) -> None:
     "settings",
     [
         ["objective.estimator=single", "objective.samples=3"],
-        ["objective.kl_warmup_epochs=1"],
         ["model.norm=layer"],
         ["model.attention=top", "model.top=2"],
         ["model.mask=true"],
@@ -193,6 +192,18 @@ def test_training_takes_the_written_step_unless_somebody_looks_on() -> None:
     assert len(seen) == 3
     for (name, a), b in zip(models[0].named_parameters(), models[1].parameters(), strict=True):
         assert torch.allclose(a, b, rtol=1e-3, atol=1e-4), name
+
+
+@needs_kernels
+def test_steps_are_written_down_once_the_kl_term_counts_in_full() -> None:
+    model, recipe = case([*MEMORY, "objective.kl_warmup_epochs=0.2"])
+    state = begin(model, recipe)
+    ordinary = []
+    with patch.object(train, "step_loss", wraps=step_loss) as called:
+        for state.step in range(4):  # weights 0, 1/2, 1, 1
+            train_step(state, rows(model), recipe, 10)
+            ordinary.append(called.call_count)
+    assert ordinary == [1, 2, 2, 2]
 
 
 @needs_kernels
