@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from memgen import __version__
 from memgen.errors import FailedError, MemgenError, unknown
+from memgen.finite import finite
 
 BAD_INPUT = 2
 FAILED = 1
@@ -260,7 +261,7 @@ def _add_sample(commands: Any) -> None:
     command.add_argument(
         "--csv", type=Path, metavar="FILE.csv", help="models of tables: draws of whole rows, in your own values"
     )
-    command.add_argument("--overwrite", action="store_true", help="replace FILE.csv if it exists")
+    command.add_argument("--overwrite", action="store_true", help="replace FILE.csv and FILE.npy if they exist")
     command.add_argument("--draw", action="store_true", help="draws of x instead of the means of p(x|z)")
     command.add_argument("--both", action="store_true", help="means and draws of the same z, one above the other")
     command.add_argument(
@@ -356,6 +357,7 @@ def _add_features(commands: Any) -> None:
     command.add_argument(
         "-o", dest="output", type=Path, default=Path("features.npz"), metavar="FILE.npz", help="default features.npz"
     )
+    command.add_argument("--overwrite", action="store_true", help="replace FILE.npz if it exists")
     _add_device(command)
 
 
@@ -586,7 +588,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run = getattr(import_module(f"memgen.commands.{module}"), function)
         result = run(options)
         if options.json:
-            print(json.dumps(result, allow_nan=False))
+            print(json.dumps(finite(result), allow_nan=False))
         sys.stdout.flush()
     except MemgenError as error:
         print(f"{options.own.prog}: {error}", file=sys.stderr)

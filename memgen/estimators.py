@@ -42,6 +42,7 @@ from torch import Tensor
 from memgen.auto import auto_recipe, default_slots
 from memgen.data.columns import Columns
 from memgen.data.dataset import Dataset
+from memgen.data.texts import as_values
 from memgen.data.values import tidy
 from memgen.errors import MemgenError
 from memgen.model import DGM
@@ -200,7 +201,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _decoded(self, x: Float[Tensor, "N D"]) -> list[Shaped[NDArray[Any], " N"]]:
         """In the user's own values, column by column."""
-        return self.columns_.decode(x.double().numpy())
+        return as_values(self.columns_, x.double().numpy())
 
     def _seed(self, fresh: bool = False) -> int:
         """Of random_state, if it is a number; else the one of the fit."""

@@ -129,7 +129,7 @@ class Memory(nn.Module):
     def forward(self, h_a: Preference) -> Float[Tensor, "*rows features"]:
         if h_a.index is None:
             return h_a.weights @ self.M
-        if not self.sparse:
+        if not self.sparse:  # a small memory that somebody asks for chosen slots: a plain gather, dense gradients
             return (h_a.weights.unsqueeze(-1) * self.M[h_a.index]).sum(-2)
         return read_rows(self.M, h_a.index, h_a.weights)
 
@@ -166,6 +166,7 @@ class Mlp(nn.Module):
 
     def forward(self, h_g: Float[Tensor, "*rows f"], h_m: Float[Tensor, "*rows f"]) -> Float[Tensor, "*rows f"]:
         a, c = (self.a1, self.a2, self.a3, self.a4), (self.c1, self.c2, self.c3, self.c4)
+        # The formula itself, and its derivative: native/functions.py.
         return mlp(h_g, h_m, (*a, self.b1, *c))
 
 

@@ -4,7 +4,7 @@
     Q:  z_1 ~ q(z_1 | x),   z_{l+1} ~ q(z_{l+1} | z_l)
 
 The model answers two questions, and everything else is arithmetic on the answers. `infer`: z and log q(z|x) per level.
-`joint`: log p(x|z) and log p(z) per level. Their sum is
+`joint`: log p(x|z) and log p(z) per level. Together they give
 
     log w = log p(x|z) + log p(z) - log q(z|x)
 
@@ -98,7 +98,8 @@ class Inference(NamedTuple):
         return self.tempered(1.0)
 
     def tempered(self, beta: float) -> Float[Tensor, "K B"]:
-        """log p(x|z) + beta * (log p(z) - log q(z|x)); beta < 1 while the KL term is warmed up."""
+        """log p(x|z) + beta * (log p(z) - log q(z|x)); beta < 1 while the KL term is warmed up, when no bound on
+        log p(x) is made of it: what is reported has beta = 1."""
         ratio = sum(self.log_p_z[1:], self.log_p_z[0]) - sum(self.log_q[1:], self.log_q[0])
         return self.log_p_x + (ratio if beta == 1.0 else beta * ratio)
 
@@ -157,7 +158,8 @@ class DGM(nn.Module):
         return tuple(torch.randn(K, B, d, generator=generator, device=generator.device) for d in self.latent)
 
     def encode(self, batch: Batch) -> Encoding:
-        """q(z_1|x). Unobserved entries reach Q as zeros, which after standardisation is their mean."""
+        """q(z_1|x). Unobserved entries reach Q as zeros: their mean where the likelihood standardises its columns, a
+        value like any other where it does not. With `mask` Q is told which they are."""
         x, observed, head = batch.x, batch.observed, self.likelihood
         h = head.encode(x if observed is None else x.where(observed, 0))
         if observed is not None:

@@ -54,7 +54,7 @@ class Estimate(NamedTuple):
 
 Estimator = Callable[[DGM, Batch, Levels, Bound, float], Estimate]
 """(model, batch, noise (K, B, d) per level, bound, beta) -> Estimate. It owns the calls to the model, because some
-estimators need two; beta weighs the KL term while it is warmed up."""
+estimators need two; beta weighs the KL term while it is warmed up. Those of CHOOSING want K + 1 draws."""
 
 
 def plain(model: DGM, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.0) -> Estimate:

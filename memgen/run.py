@@ -27,6 +27,7 @@ import memgen
 from memgen import zoo
 from memgen.data.form import Form, Origin
 from memgen.errors import MemgenError
+from memgen.finite import finite
 from memgen.model import DGM
 from memgen.recipe import Recipe, build, form_of
 from memgen.storage import CHECKSUM, load_tensors, save_tensors, write_atomically
@@ -35,6 +36,9 @@ from memgen.train import Epoch, State
 
 RECIPE, WEIGHTS, CHECKPOINT, METRICS = "recipe.toml", "weights.safetensors", "checkpoint.safetensors", "metrics.jsonl"
 DATA, START = "data.json", "start.json"
+
+EVERY_EPOCH = ("epoch", "bound", "seconds")
+"""What every line of metrics.jsonl has."""
 
 FORMAT = "2"
 """Of checkpoints."""
@@ -55,6 +59,8 @@ class Saved:
     """Of the rows that it was trained on."""
     origin: Origin | None = None
     """The user's own data, where its run folder knows of them."""
+    trained_on: str = ""
+    """The fingerprint of the user's own data, so that they are known again; "" for data sets."""
 
 
 def kind_of_weights(recipe: Recipe) -> str:
@@ -62,9 +68,18 @@ def kind_of_weights(recipe: Recipe) -> str:
     return "averaged" if recipe.training.ema else "raw"
 
 
-def save(model: DGM, path: str | Path, recipe: Recipe, *, epoch: int | None = None, form: Form | None = None) -> None:
+def save(
+    model: DGM,
+    path: str | Path,
+    recipe: Recipe,
+    *,
+    epoch: int | None = None,
+    form: Form | None = None,
+    trained_on: str = "",
+) -> None:
     """Write a model with its recipe as one safetensors file; `epoch`: how far it was trained, if not to the end;
-    `form`: of its rows, if they are not those of a data set (`Form.of(data)`).
+    `form`: of its rows, if they are not those of a data set (`Form.of(data)`); `trained_on`: the fingerprint of their
+    file.
 
     >>> import tempfile
     >>> recipe = Recipe().override(["model.hidden=[8]", "model.latent=2"])
@@ -82,6 +97,7 @@ def save(model: DGM, path: str | Path, recipe: Recipe, *, epoch: int | None = No
         "epoch": str(recipe.training.epochs if epoch is None else epoch),
         "weights": kind_of_weights(recipe),
         "form": form.to_json(),
+        **({"trained_on": trained_on} if trained_on else {}),
     }
     save_tensors(Path(path), model.state_dict(), about)
 
@@ -113,7 +129,9 @@ def read_model(path: Path, device: str = "cpu") -> Saved:
     _check_fit(model, tensors, file)
     model.load_state_dict(tensors)
     origin = None if run is None else run.origin
-    return Saved(model.to(device), recipe, int(about["epoch"]), about["weights"], about[CHECKSUM], form, origin)
+    trained_on = about.get("trained_on", "") if origin is None else origin.fingerprint
+    told = (int(about["epoch"]), about["weights"], about[CHECKSUM])
+    return Saved(model.to(device), recipe, *told, form, origin, trained_on)
 
 
 def _check_fit(model: DGM, tensors: dict[str, Tensor], what: object) -> None:
@@ -235,7 +253,15 @@ class Run:
     def save_weights(self, state: State) -> None:
         """The result so far; its batch-norm statistics must have been collected."""
         epoch = state.epoch if state.best is None else state.best_epoch
-        save(state.chosen, self.folder / WEIGHTS, self.recipe, epoch=epoch, form=self.form)
+        trained_on = "" if self.origin is None else self.origin.fingerprint
+        save(state.chosen, self.folder / WEIGHTS, self.recipe, epoch=epoch, form=self.form, trained_on=trained_on)
+
+    def weights_are_whole(self) -> bool:
+        try:
+            load_tensors(self.folder / WEIGHTS)
+        except MemgenError:
+            return False
+        return True
 
     def save_checkpoint(self, state: State, execution: dict[str, Any]) -> None:
         counts = {"epoch": state.epoch, "step": state.step, "seconds": state.seconds}
@@ -277,7 +303,7 @@ class Run:
         write_atomically(self.folder / METRICS, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
     def log(self, epoch: Epoch) -> None:
-        line = {key: value for key, value in epoch._asdict().items() if value is not None}
+        line = {key: value for key, value in finite(epoch._asdict()).items() if value is not None}
         try:
             with (self.folder / METRICS).open("a") as file:
                 file.write(json.dumps(line) + "\n")
@@ -299,7 +325,7 @@ class Run:
                 found = json.loads(line)
             except json.JSONDecodeError:
                 break
-            if not isinstance(found, dict) or "epoch" not in found:
+            if not isinstance(found, dict) or not all(isinstance(found.get(key), int | float) for key in EVERY_EPOCH):
                 break
             complete.append(found)
         return complete

@@ -20,7 +20,7 @@ from memgen.model import DGM
 from memgen.native.library import library
 from memgen.progress import Progress
 from memgen.recipe import Recipe, build
-from memgen.run import CHECKPOINT, WEIGHTS, Run, Saved, warm_start
+from memgen.run import CHECKPOINT, Run, Saved, warm_start
 from memgen.train import (
     Epoch,
     NonFiniteError,
@@ -111,7 +111,7 @@ class Session:
         """Train to the end; returns the metrics of all epochs."""
         run, state, epochs = self.run, self.state, self.run.recipe.training.epochs
         if state.epoch == epochs:
-            if not (run.folder / WEIGHTS).exists():  # lost since; the checkpoint has all that they are made of
+            if not run.weights_are_whole():  # lost or damaged since; the checkpoint has all that they are made of
                 self._save_result()
             return run.metrics()
         if not (run.folder / CHECKPOINT).exists():

@@ -18,7 +18,7 @@ from torch import Tensor
 from memgen.data.dataset import Dataset
 from memgen.errors import FailedError, MemgenError
 from memgen.fused import Written
-from memgen.layers import forget_statistics, write_statistics
+from memgen.layers import batch_norms, forget_statistics, write_statistics
 from memgen.likelihoods import check_values
 from memgen.memory import sparse_parameters
 from memgen.model import DGM, Batch, Levels
@@ -32,6 +32,7 @@ from memgen.tasks.density import Likelihood, log_likelihood
 
 CHUNK = 1000
 """Rows at a time when statistics are collected."""
+NOT_SCORED = "the bound of the validation rows is not finite: some of their values lie far from all training rows"
 LOOK_EVERY = 50
 """Steps between looks for a non-finite loss or gradient, each of which waits for the device."""
 
@@ -93,7 +94,9 @@ class State:
     written: Written = field(default_factory=Written)
     """The steps that are written down without autograd."""
     warm: bool = False
-    """Whether it began with the weights of another run: a checkpoint then holds row-sparse parameters in full."""
+    """Whether it began with the weights of another run: a checkpoint then holds row-sparse parameters in full ..."""
+    whole: set[str] = field(default_factory=set)
+    """... and those are known by their names once it goes on from one."""
 
     @property
     def result(self) -> DGM:
@@ -130,7 +133,11 @@ class State:
         for slot in self.optimizer.slots:
             kept[f"first.{slot.name}"], kept[f"second.{slot.name}"] = slot.first, slot.second
             if slot.last is not None:
-                rows = torch.arange(len(slot.last), device=slot.last.device) if self.warm else slot.rows
+                rows = (
+                    torch.arange(len(slot.last), device=slot.last.device)
+                    if self.warm or slot.name in self.whole
+                    else slot.rows
+                )
                 kept |= {key: kept[key][rows] for key in _keys(slot.name) if key in kept}
                 kept[f"rows.{slot.name}"], kept[f"last.{slot.name}"] = rows, slot.last[rows]
         return kept
@@ -148,7 +155,8 @@ class State:
             )
             if slot.last is not None:
                 rows = tensors[f"rows.{slot.name}"].to(slot.last.device)
-                self.warm = self.warm or len(rows) == len(slot.last)  # if all were touched, it makes no difference
+                if len(rows) == len(slot.last):  # if all were touched, it makes no difference
+                    self.whole.add(slot.name)
                 slot.last[rows] = tensors[f"last.{slot.name}"].to(slot.last)
                 for key, whole in own.items():
                     if whole is not None:
@@ -314,6 +322,12 @@ def training_rows(model: DGM, data: Dataset, recipe: Recipe) -> Float[Tensor, "N
     check_rows(model, rows, data.stochastic, "the training data")
     if data.valid is not None and recipe.data.train_on == "train":
         check_rows(model, data.valid, data.stochastic, "the validation data")
+    if batch_norms(model) and min(batch_sizes(len(rows), recipe.training)) < 2:
+        raise MemgenError(
+            f"batch norm needs two rows or more in every step, and of {len(rows):,} rows in batches of "
+            f"{recipe.training.batch_size} a step would have 1 sample; use a larger training.batch_size, or "
+            "model.norm=layer"
+        )
     return rows.to(next(model.parameters()))
 
 
@@ -334,9 +348,11 @@ def train_step(state: State, batch: Batch, recipe: Recipe, steps: int) -> Float[
     samples = objective.samples + (objective.estimator in CHOOSING)
     noise = model.noise(samples, len(batch.x), state.generator)
     state.optimizer.clear()
-    whole = state.compiled is None and beta == 1  # what is written down has the KL term in full
+    # `step_loss` says what is computed. For the paper's models fused.py has the same loss and gradients written down,
+    # with the KL term in full: without it 1.3 times as long at K = 1, 1.6 on letters (benchmarks/pieces.py).
+    whole = state.compiled is None and beta == 1
     step = state.written.find(model, objective, batch, noise) if whole else None
-    if step is not None:  # without it 1.3 times as long at K = 1, 1.6 on letters (benchmarks/pieces.py)
+    if step is not None:
         report = step(batch, noise)
     else:
         value, report = (state.compiled or partial(step_loss, model, recipe))(batch, noise, beta)
@@ -475,6 +491,8 @@ def finish_epoch(state: State, data: Dataset, rows: Float[Tensor, "N D"], recipe
         train_bound = _score(state.result, data, "train", settings).mean
         if recipe.data.train_on == "train" and data.valid is not None:
             valid_bound = _score(state.result, data, "valid", settings).mean
+            if not math.isfinite(valid_bound):
+                warnings.warn(NOT_SCORED, stacklevel=1)
             if settings.keep == "best":
                 state.keep_if_best(valid_bound)
     used = slots_used(state.optimizer) if due else None

@@ -373,16 +373,22 @@ def test_a_lost_checkpoint_does_not_start_a_run_anew(
     assert (copy / "weights.safetensors").read_bytes() == weights
 
 
-def test_lost_weights_of_a_finished_run_are_made_again(run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damaged", [False, True])
+def test_lost_weights_of_a_finished_run_are_made_again(run: Path, tmp_path: Path, damaged: bool) -> None:
     copy = copied(run, tmp_path)
     before, _ = load_tensors(copy / "weights.safetensors")
+    content = (copy / "weights.safetensors").read_bytes()
     (copy / "weights.safetensors").unlink()
+    if damaged:
+        (copy / "weights.safetensors").write_bytes(content[:-100])
     assert main(["train", "--resume", "--out", str(copy)]) == 0
     after, _ = load_tensors(copy / "weights.safetensors")
     assert all(before[name].equal(after[name]) for name in before)
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe", b"3\n", b"", None])
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe", b"3\n", b"", None, b'{"epoch": 1}\n', b'{"epoch": "1", "bound": -3}\n']
+)
 def test_altered_metrics_are_refused(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None
 ) -> None:

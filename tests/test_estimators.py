@@ -27,6 +27,12 @@ pd = pytest.importorskip("pandas", reason="tables with text come as DataFrames: 
 QUICK: dict[str, Any] = {"epochs": 3, "hidden": (4,), "slots": (3,), "latent": 2, "n_samples": 5, "batch_size": 64}
 
 
+def test_a_level_that_was_never_seen_is_not_drawn() -> None:
+    X = np.column_stack([np.zeros(40), np.random.RandomState(0).randn(40)])
+    drawn = MemDensity(**QUICK, kinds=["binary", "real"]).fit(X).sample(500)
+    assert (drawn[:, 0] == 0).all()
+
+
 @parametrize_with_checks([MemDensity(**QUICK), MemImputer(**QUICK)])  # type: ignore[untyped-decorator]
 def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
     """Not one is declared as expected to fail."""

@@ -275,7 +275,101 @@ def test_other_data_of_the_same_form_can_be_scored(home: Path, here: Path, capsy
     refused(capsys, ["evaluate", run, "--data", "gray"], "unknown data set 'gray'")
 
 
+def test_a_model_file_knows_the_rows_that_it_was_trained_on(
+    home: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Wherever they lie: only those that were held out then are scored."""
+    shutil.copy(Path(run_of(home, "table.csv")) / WEIGHTS, here / "m.safetensors")
+    shutil.copy(home / "table.csv", here / "same.csv")
+    wanted = told(capsys, ["evaluate", run_of(home, "table.csv"), "--samples", "5"])
+    found = told(capsys, ["evaluate", "m.safetensors", "--data", "same.csv", "--samples", "5"])
+    assert found["examples"] == wanted["examples"] < len(table_rows())
+    assert found["log_likelihood"] == wanted["log_likelihood"]
+    tensors, about = load_tensors(here / "m.safetensors")
+    save_tensors(here / "old.safetensors", tensors, {k: v for k, v in about.items() if k != "trained_on"})
+    assert main(["evaluate", "old.safetensors", "--data", "same.csv", "--samples", "5"]) == 0
+    assert "does not say which rows it was trained on" in capsys.readouterr().err
+
+
 # ---- filling in
+
+
+ODD = {
+    "a line break in quotes": '"x\ny"',
+    "a line separator": "x\u2028y",
+    "a next line": "x\x85y",
+    "a form feed": "x\x0cy",
+    "a quote inside": 'x" y',
+}
+
+
+@pytest.mark.parametrize("cell", ODD.values(), ids=ODD)
+def test_what_can_be_trained_on_can_be_filled_in(cell: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both readers see the same lines; a name that pandas left out is the same one."""
+    rows = [f"{i},{i / 7:.3f},{cell if i % 2 else 'z'}" for i in range(30)]
+    with (here / "t.csv").open("w", newline="") as file:
+        file.write("\r\n".join([",a,b", *rows, ""]))
+    assert main(["train", "--data", "t.csv", "--out", "run", *SMALL]) == 0
+    with (here / "h.csv").open("w", newline="") as file:
+        file.write("\r\n".join([",a,b", f"5,,{cell}", rows[1], ",0.1,z"]))
+    assert told(capsys, ["impute", "run", "--input", "h.csv", "--output", "full.csv"])["missing"] == 2
+    full = (here / "full.csv").read_bytes().decode()
+    lines = full.split("\r\n")
+    assert (lines[0], lines[2]) == (",a,b", rows[1])
+    assert lines[1].endswith("," + cell)
+    with (here / "h.csv").open("w", newline="") as file:
+        file.write("\r\n".join([",a,b", rows[1], "1,2"]))
+    place = 4 if "\n" in cell else 3
+    refused(capsys, ["impute", "run", "--input", "h.csv", "--output", "no.csv"], f"line {place}, has 2 columns")
+
+
+def test_delimiters_inside_quotes_are_none(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "t.csv").write_text('"a,1,2";"b,2"\n' + "".join(f"{i / 3};{i}\n" for i in range(30)))
+    assert told(capsys, ["train", "--data", "t.csv", "--out", "run", *SMALL])["epochs"] == 2
+    schema = read_model(Path("run")).form.columns
+    assert schema is not None
+    assert schema.names == ("a,1,2", "b,2")
+
+
+def test_arrays_are_not_replaced_unless_told_to(home: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    commands = {
+        "x.npy": ["sample", run_of(home, "array.npy"), "-n", "2", "--npy", "x.npy"],
+        "f.npz": ["features", run_of(home, "array.npy"), "-o", "f.npz"],
+        "i.npz": ["impute", run_of(home, "array.npy"), "--pattern", "rand-0.5", "--steps", "4", "--npz", "i.npz"],
+    }
+    for name, command in commands.items():
+        (here / name).write_text("precious")
+        refused(capsys, command, f"{name} exists already", "--overwrite")
+        assert (here / name).read_text() == "precious"
+        assert main([*command, "--overwrite"]) == 0
+        assert (here / name).read_bytes() != b"precious"
+    refused(capsys, ["sample", run_of(home, "array.npy"), "--npy", "x.csv"], ".npy")
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_bound_that_is_no_number_is_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A validation row far from all others: the training is kept, and its files stay JSON."""
+    x = np.random.RandomState(0).randn(40, 2)
+    np.save(here / "x.npy", x)
+    data = read_own(here / "x.npy")
+    assert data.valid is not None
+    place = int(np.abs(x - data.valid[0].double().numpy()).sum(1).argmin())
+    x[place] = 1e29
+    np.save(here / "x.npy", x)
+    arguments = ["train", "--data", "x.npy", "--out", "run", *SMALL, "--set", "training.evaluate_every=1", "--json"]
+    assert main(arguments) == 0
+    printed = capsys.readouterr()
+    assert "valid_bound" not in json.loads(printed.out)
+    assert "bound of the validation rows is not finite" in printed.err
+    for line in (here / "run" / "metrics.jsonl").read_text().splitlines():
+        assert "valid_bound" not in json.loads(line, parse_constant=pytest.fail)
+    assert "train_bound" in told(capsys, ["show", "run"])["metrics"]
+
+
+def test_one_class_cannot_be_told_from_others(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "t.csv").write_text("a,labels\n" + "".join(f"{i / 3},z\n" for i in range(30)))
+    assert main(["train", "--data", "t.csv", "--out", "run", *SMALL]) == 0
+    refused(capsys, ["classify", "run"], "all have the same label")
 
 
 def test_a_table_with_holes_comes_back_in_its_own_words(

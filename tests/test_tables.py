@@ -104,6 +104,16 @@ def test_negative_binomial_is_scipys() -> None:
     )
 
 
+def test_large_counts_keep_their_digits_in_float32() -> None:
+    """Terms of 1e8 nats cancel to a few."""
+    m, r = torch.meshgrid(torch.tensor([3.0, 1e4, 1e6, 1e7]), torch.tensor([0.5, 30.0, 9000.0]), indexing="ij")
+    x = (m * torch.tensor([[0.5], [1.0], [1.5]]).unsqueeze(2)).floor()
+    truth = stats.nbinom(r.double().numpy(), (r.double() / (r.double() + m.double())).numpy())
+    found = NegativeBinomialColumns(m, r).log_prob(x)
+    assert found.dtype == torch.float32
+    np.testing.assert_allclose(found.numpy(), truth.logpmf(x.double().numpy()), rtol=1e-5, atol=1e-4)
+
+
 def test_pixels_sum_to_one_and_their_mean_is_right_to_a_fraction_of_a_level() -> None:
     location = torch.tensor([-0.3, 0.0, 0.2, 0.501, 1.0, 1.7]).double()
     for scale in (0.0005, 0.01, 0.3):

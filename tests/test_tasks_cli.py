@@ -165,6 +165,8 @@ def test_images_come_back_completed(runs: dict[str, Path], here: Path, capsys: p
             found = picture(here / folder / f"{i}.png")
             assert (found[:, 4:] == image[:, 4:]).all()
             assert len(np.unique(found[:, :4])) > 3  # grey levels, as the observed ones are
+    large = [*arguments[:-2], "--seed", str(2**40), "--overwrite"]  # NumPy's own seeds end at 2^32
+    assert told(capsys, large)["binarised"]
 
 
 @pytest.mark.parametrize("ending", ["npy", "npz"])
@@ -191,7 +193,7 @@ def test_a_chain_that_runs_away_is_an_error(
     with torch.no_grad():
         model.q[0].head.mean.weight.mul_(1e6)
     x = memgen.dataset("digits").rows("test")[:5]
-    with pytest.raises(memgen.MemgenError, match="beyond all bounds in 5 of 5 rows"):
+    with pytest.raises(memgen.MemgenError, match="beyond all bounds in 5 of 5 rows, first in row 1:"):
         impute(model, x, torch.rand(5, 64) < 0.5, "gibbs")
 
 
@@ -287,7 +289,7 @@ def test_features_and_classify(runs: dict[str, Path], here: Path, capsys: pytest
     assert found["accuracy_chosen"] > 0.8
     assert found["validation"][f"{found['regularisation_chosen']:g}"] == max(found["validation"].values())
     refused(capsys, ["features", run, "-o", "features.txt"], ".npz")
-    refused(capsys, ["features", run, "--data", "nothing"], "unknown data set")
+    refused(capsys, ["features", run, "--data", "nothing", "-o", "new.npz"], "unknown data set")
 
 
 def unlabelled(monkeypatch: pytest.MonkeyPatch) -> None:

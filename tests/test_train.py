@@ -120,6 +120,16 @@ def test_cosine_schedule_with_warm_up() -> None:
     assert rates[5:] == sorted(rates[5:], reverse=True)
 
 
+@pytest.mark.parametrize(("n", "batch"), [(50, 1), (51, 2), (1, 16)])
+def test_batch_norm_refuses_steps_of_a_single_row(n: int, batch: int) -> None:
+    """Which has no variance: everything would be normalised to its bias, and Q would learn nothing."""
+    recipe, model = small(f"training.batch_size={batch}")
+    with pytest.raises(MemgenError, match=r"two rows or more in every step.*model\.norm=layer"):
+        next(fit(model, coins(n), recipe))
+    recipe, model = small(f"training.batch_size={batch}", "model.norm=layer")
+    assert next(fit(model, coins(n), recipe)).epoch == 1
+
+
 def test_kl_warm_up_weighs_the_kl_term() -> None:
     recipe, model = small("objective.kl_warmup_epochs=2")
     state = begin(model, recipe)
@@ -226,6 +236,21 @@ def test_a_warm_start_keeps_the_rows_of_a_large_memory_that_no_step_has_touched(
     assert same(trained(state.model), trained(again.model))
 
 
+def test_a_small_memory_that_is_all_used_does_not_fill_the_checkpoint_with_a_large_one() -> None:
+    sizes = ["model.hidden=[12, 8]", "model.slots=[4096, 4]", "model.attention=top", "model.top=3"]
+    recipe, model = small(*sizes, "objective.local_reconstruction=[]")
+    state = train.begin(model, recipe)
+    next(iter(fit(model, coins(), recipe, state=state)))
+    kept = state.tensors()
+    rows = {key: len(value) for key, value in kept.items() if key.startswith("rows.")}
+    assert min(rows.values()) == 4  # all of them
+    assert 4 < max(rows.values()) < 2048
+    fresh = train.begin(build(recipe, 6), recipe)
+    fresh.restore(kept)
+    again = fresh.tensors()
+    assert {key: len(again[key]) for key in rows} == rows
+
+
 def test_a_model_can_begin_at_the_mean_of_the_rows() -> None:
     """With features of zero p(x = 1) is the mean; a column that is always 0 begins at a small probability."""
     recipe, model = small("model.start=mean")
@@ -327,12 +352,6 @@ def test_fewer_rows_than_a_batch() -> None:
     with pytest.raises(MemgenError, match="50 rows do not fill a batch of 1000"):
         list(fit(model, coins(), recipe.override(["training.drop_incomplete=true"])))
     assert batch_sizes(1, recipe.training) == [1]
-
-
-def test_a_single_row_trains() -> None:
-    recipe, model = small("training.evaluate_every=0")
-    epochs = list(fit(model, torch.tensor([[0.0, 1, 0, 1, 1, 0]]), recipe))
-    assert all(math.isfinite(epoch.loss) for epoch in epochs)
 
 
 @pytest.mark.parametrize(

@@ -48,18 +48,16 @@ def require_images(saved: Saved) -> tuple[int, ...]:
     return shape
 
 
-def check_output(path: Path | None, ending: str | None = None) -> None:
-    """Before hours of work: there must be a folder to write into."""
+def check_output(path: Path | None, ending: str, overwrite: bool = True) -> None:
+    """Before hours of work: there must be a folder to write into. Figures are drawn anew; tables and arrays might be
+    the user's own, and are replaced if told to."""
     if path is None:
         return
-    if ending is not None and path.suffix.lower() != ending:
+    if path.suffix.lower() != ending:
         raise MemgenError(f"{path}: give it a name that ends in {ending}")
     if not path.parent.is_dir():
         raise MemgenError(f"there is no folder {path.parent} to write {path.name} into")
-    if ending is not None and path.is_dir():
+    if path.is_dir():
         raise MemgenError(f"{path} is a folder, not a file to write")
-
-
-def finite(number: float) -> float | None:
-    """For JSON, which has no NaN."""
-    return number if math.isfinite(number) else None
+    if path.exists() and not overwrite:
+        raise MemgenError(f"{path} exists already; choose another name, or say --overwrite")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from memgen.commands.common import count, finite, say
+from memgen.commands.common import count, say
 from memgen.commands.reading import read_for
 from memgen.errors import MemgenError
 from memgen.run import Run, read_model
@@ -45,7 +45,7 @@ def evaluate(options: argparse.Namespace) -> dict[str, Any]:
         "log_likelihood": result.mean,
         "standard_error": result.standard_error if len(x) > 1 else None,
         "bits_per_dimension": None if bits is None else bits.mean,
-        "bits_per_dimension_standard_error": None if bits is None else finite(bits.standard_error),
+        "bits_per_dimension_standard_error": None if bits is None else bits.standard_error,
         "samples": result.samples,
         "examples": len(x),
         "elbo": float(result.elbo.mean()),

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from memgen.commands.common import check_output, count, finite, image_shape, say
+from memgen.commands.common import check_output, count, image_shape, say
 from memgen.commands.reading import data_for
 from memgen.data import Dataset
 from memgen.data.incomplete import Incomplete, Table, read_incomplete
@@ -79,7 +79,7 @@ def impute_pattern(options: argparse.Namespace, saved: Saved) -> dict[str, Any]:
     shape = image_shape(saved)
     figure = options.figure or (Path("imputed.png") if shape else None)
     check_output(figure, ".png")
-    check_output(options.npz, ".npz")
+    check_output(options.npz, ".npz", options.overwrite)
     data = data_for(saved, options.data, options.split, whole=True)
     x, values = rows_of(options, data)
     missing = missing_entries(options.pattern, data.shape, x.shape[1], len(x), seed=options.seed)
@@ -101,18 +101,18 @@ def impute_pattern(options: argparse.Namespace, saved: Saved) -> dict[str, Any]:
     log_p = known_log_p(result)
     has_likelihood = values != "grey levels"
     return {
-        "mse": finite(error.mean),
-        "standard_error": finite(error.standard_error),
+        "mse": error.mean,
+        "standard_error": error.standard_error,
         "pattern": options.pattern,
         "method": options.method,
         "steps": options.steps,
         "missing": error.missing,
         "kept": kept(options),
         "examples": len(x),
-        "mse_batch_statistics": None if batch is None else finite(batch.mean),
-        "standard_error_batch_statistics": None if batch is None else finite(batch.standard_error),
-        "log_likelihood_missing": finite(float(log_p.mean())) if has_likelihood else None,
-        "log_likelihood_missing_standard_error": finite(standard_error(log_p)) if has_likelihood else None,
+        "mse_batch_statistics": None if batch is None else batch.mean,
+        "standard_error_batch_statistics": None if batch is None else batch.standard_error,
+        "log_likelihood_missing": float(log_p.mean()) if has_likelihood else None,
+        "log_likelihood_missing_standard_error": standard_error(log_p) if has_likelihood else None,
         **carried(options, result),
         "data": data.name,
         "split": options.split,
@@ -299,4 +299,4 @@ def as_modelled(
         return white.to(x).where(observed, torch.nan), False
     if METHODS[options.method].fills_means:
         return x, True
-    return binarise(known, BINARISATION_SEED + options.seed).where(observed, torch.nan), True
+    return binarise(known, (BINARISATION_SEED + options.seed) % 2**32).where(observed, torch.nan), True

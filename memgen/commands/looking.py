@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from memgen.commands.common import check_output, count, finite, image_shape, say
+from memgen.commands.common import check_output, count, image_shape, say
 from memgen.commands.reading import data_for
 from memgen.data import Dataset
 from memgen.data.dataset import SPLITS
 from memgen.errors import MemgenError
-from memgen.figures.base import as_json, make_folder
+from memgen.figures.base import make_folder
 from memgen.figures.memory import memory_figures
+from memgen.finite import as_json
 from memgen.progress import Progress
 from memgen.run import read_model
 from memgen.scoring import look
@@ -31,7 +32,7 @@ from memgen.tasks.inspection import Inspection, require_memory
 
 def features(options: argparse.Namespace) -> dict[str, Any]:
     saved = read_model(options.path, choose_device(options.device))
-    check_output(options.output, ".npz")
+    check_output(options.output, ".npz", options.overwrite)
     data = data_for(saved, options.data)
     arrays: dict[str, Any] = {}
     for split in SPLITS:
@@ -55,6 +56,8 @@ def classify(options: argparse.Namespace) -> dict[str, Any]:
     data = data_for(saved, options.data)
     if not data.labels:
         raise MemgenError(f"the data set {data.name} has no labels to classify")
+    if len(data.labels["train"].unique()) < 2:
+        raise MemgenError(f"the training rows of {data.name} all have the same label: there is nothing to tell apart")
     clock = time.perf_counter()
     x = {split: getattr(find_features(saved.model, data.rows(split)), options.features) for split in SPLITS}
     everything = torch.cat([x["train"], x["valid"]]), torch.cat([data.labels["train"], data.labels["valid"]])
@@ -142,9 +145,7 @@ def summarise(found: Inspection, data: Dataset, split: str) -> dict[str, Any]:
                 "dead": layer.usage.dead,
                 "most_useful": int(layer.ablation.mean.argmax()),
                 "most_useful_nats": float(layer.ablation.mean.max()),
-                "most_useful_standard_error": finite(
-                    float(layer.ablation.standard_error[layer.ablation.mean.argmax()])
-                ),
+                "most_useful_standard_error": float(layer.ablation.standard_error[layer.ablation.mean.argmax()]),
                 "resemblance_to_pixels": layer.pixel_resemblance,
             }
             for layer in found.layers

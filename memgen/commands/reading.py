@@ -106,16 +106,22 @@ def read_for(saved: Saved, name: str | None, split: str = "test", whole: bool = 
         raise unknown("split", split, SPLITS)
     settings = replace(recipe.data, name=locate(recipe.data.name, origin) if name is None else name)
     named = name in (None, recipe.data.name)
-    seen = None if named or not whole else "" if origin is None else origin.fingerprint
+    seen = None if named or not whole else saved.trained_on
     loaded = load(settings, recipe.model.likelihood, saved.form.columns if is_path(settings.name) else None, seen)
-    changed = origin is not None and loaded.fingerprint != origin.fingerprint
+    changed = bool(saved.trained_on) and loaded.fingerprint != saved.trained_on
     if named and changed:
         print(
             f"memgen: warning: {settings.name} has changed since this run was trained on it: its rows, and which of "
             "them are held out, may be others",
             file=sys.stderr,
         )
-    own = named or (origin is not None and not changed)
+    own = named or (bool(saved.trained_on) and not changed)
+    if not own and whole and not saved.trained_on and is_path(recipe.data.name):  # of a version before 0.5.0
+        print(
+            f"memgen: warning: this model file does not say which rows it was trained on; if they are in "
+            f"{settings.name}, they are scored, too",
+            file=sys.stderr,
+        )
     if split == "valid" and own and recipe.data.train_on == "train+valid":
         raise MemgenError("this run trained on train+valid, so its validation rows are not held out; use --split test")
     data = as_read_by(saved.model, as_formed(loaded.data, saved.form))

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from memgen.commands.common import check_output, finite, image_shape, say
+from memgen.commands.common import check_output, image_shape, say
 from memgen.commands.reading import read_for
 from memgen.figures.curves import shared_limits
 from memgen.report.gather import Gathered, Subject, gather, paired_difference, to_score
@@ -71,15 +71,15 @@ def numbers(one: Gathered) -> dict[str, Any]:
     return {
         "run": str(one.subject.run.folder),
         "log_likelihood": one.likelihood.mean,
-        "standard_error": finite(one.likelihood.standard_error),
+        "standard_error": one.likelihood.standard_error,
         "elbo": float(one.likelihood.elbo.mean()),
         "bits_per_dimension": None if one.bits is None else one.bits.mean,
-        "bits_per_dimension_standard_error": None if one.bits is None else finite(one.bits.standard_error),
+        "bits_per_dimension_standard_error": None if one.bits is None else one.bits.standard_error,
         "examples": len(one.likelihood.log_p),
         "imputation": {
             pattern: {
-                "mse": finite(own.error.mean),
-                "standard_error": finite(own.error.standard_error),
+                "mse": own.error.mean,
+                "standard_error": own.error.standard_error,
                 "effective_states": own.effective,
             }
             for pattern, own in one.imputation.items()

@@ -41,7 +41,7 @@ def sample(options: argparse.Namespace) -> dict[str, Any]:
     output = options.output or (None if options.npy or options.csv else Path("samples.png"))
     arrays = None if options.npy is None else Path(options.npy or (output or Path("samples.png")).with_suffix(".npy"))
     check_output(output, ".png")
-    check_output(arrays)
+    check_output(arrays, ".npy", options.overwrite)
     schema = saved.form.columns
     if options.csv is not None and schema is None:
         raise MemgenError("--csv is for models of tables, and this one was trained on other data; use --npy")
@@ -75,14 +75,12 @@ def sample(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def check_csv(options: argparse.Namespace, chosen: list[str]) -> None:
-    """Before a model is read: rows are drawn into a new file, for it might be the user's own table."""
+    """Before a model is read."""
     if options.csv is None:
         return
     if chosen:
         raise MemgenError(f"--csv is for new rows, and --{chosen[0]} is a figure; ask for one of them")
-    check_output(options.csv, ".csv")
-    if options.csv.exists() and not options.overwrite:
-        raise MemgenError(f"{options.csv} exists already; choose another name, or say --overwrite")
+    check_output(options.csv, ".csv", options.overwrite)
 
 
 def as_array(x: Float[Tensor, "n D"], schema: Columns | None) -> NDArray[Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from memgen.errors import MemgenError
 
@@ -28,15 +29,15 @@ class Opening(NamedTuple):
 def read_opening(path: Path, header: str = "auto") -> Opening:
     """The text of a table; whether it has a header is seen from its first line ("auto") or said ("yes", "no")."""
     text = read_text(path)
-    lines = text.removeprefix(MARK).splitlines(keepends=True)
-    first = next((i for i, line in enumerate(lines) if line.strip()), None)
-    if first is None:
+    blank = re.match(rf"{MARK}?(?:[^\S\r\n]*(?:\r\n|\r|\n))*", text)
+    head = "" if blank is None else blank[0]
+    body = text[len(head) :]
+    if not body.strip():
         raise MemgenError(f"{path} is empty")
-    head = text[: len(text) - len(text.removeprefix(MARK))] + "".join(lines[:first])
-    delimiter = max(",;\t", key=lines[first].count)
-    cells = split(lines[first].rstrip("\r\n"), delimiter)
+    delimiter = max(",;\t", key=re.sub('"[^"]*"', "", re.split("[\r\n]", body, maxsplit=1)[0]).count)
+    cells, _ = next(split_rows(body, delimiter))
     named = header == "yes" or (header == "auto" and is_header(cells))
-    return Opening(head, text[len(head) :], delimiter, named)
+    return Opening(head, body, delimiter, named)
 
 
 def read_text(path: Path) -> str:
@@ -48,16 +49,30 @@ def read_text(path: Path) -> str:
         raise MemgenError(f"cannot read {path}: {error.strerror}") from None
 
 
-def split(line: str, delimiter: str) -> list[str]:
-    """The cells of a line with their very text, quotes and blanks included.
+def split_rows(text: str, delimiter: str) -> Iterator[tuple[list[str], str]]:
+    """The cells of each row with their very text, quotes and blanks included, and the end of its line. A line ends
+    where the csv module ends it: not inside quotes, and at no other characters than these.
 
-    >>> split('1, "2",,3', ",")
-    ['1', ' "2"', '', '3']
+    >>> list(split_rows('1, "2",,3\\r\\n"a\\nb",\\f', ","))
+    [(['1', ' "2"', '', '3'], '\\r\\n'), (['"a\\nb"', '\\x0c'], '')]
     """
-    cell = rf'((?: *"(?:[^"]|"")*" *)|[^{delimiter}]*)(?:{delimiter}|$)'
-    found = re.findall(cell, line)
-    # The pattern meets the end of a line once more, unless the line ends in a delimiter, behind which a cell is empty.
-    return found if line.endswith(delimiter) or not line else found[:-1]
+    after = rf"(?={delimiter}|\r|\n|\Z)"
+    pattern = re.compile(rf'( *"(?:[^"]|"")*" *{after}|[^{delimiter}\r\n]*)({delimiter}|\r\n|\r|\n|\Z)')
+    cells: list[str] = []
+    for cell, end in _matches(pattern, text):
+        cells.append(cell)
+        if end != delimiter:
+            yield cells, end
+            cells = []
+
+
+def _matches(pattern: re.Pattern[str], text: str) -> Iterator[tuple[str, str]]:
+    """One after the other; the end of a text that ends its last line is not one more row."""
+    place, end = 0, ""
+    while place < len(text) or end in (",", ";", "\t"):
+        found = cast(re.Match[str], pattern.match(text, place))  # both of its parts may be empty
+        place, end = found.end(), found[2]
+        yield found[1], end
 
 
 def is_header(cells: list[str]) -> bool:

@@ -14,7 +14,7 @@ from jaxtyping import Float64
 from numpy.typing import NDArray
 from torch import Tensor
 
-from memgen.data.cells import bare, read_opening, split
+from memgen.data.cells import bare, read_opening, split_rows
 from memgen.data.columns import Columns
 from memgen.data.lines import Lines, read_lines
 from memgen.data.own_tables import (
@@ -68,7 +68,9 @@ class TextTable:
 
 def read_text_table(path: Path, columns: Columns, header: str = "auto") -> TextTable:
     opening = read_opening(path, header)
-    first = tuple(_content(cell, opening.delimiter) for cell in split(opening.body.splitlines()[0], opening.delimiter))
+    first = tuple(_content(cell, opening.delimiter) for cell in next(split_rows(opening.body, opening.delimiter))[0])
+    if opening.named:  # as read_csv has it
+        first = tuple(name or other for name, other in zip(first, default_names(len(first)), strict=True))
     if header == "auto" and set(columns.names) <= set(first):
         opening = opening._replace(named=True)
     by_name = opening.named and columns.names != default_names(len(columns))

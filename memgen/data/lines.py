@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from memgen.data.cells import Opening, split
+from memgen.data.cells import Opening, split_rows
 from memgen.errors import MemgenError
 
 
@@ -33,24 +34,29 @@ class Lines:
 def read_lines(path: Path, opening: Opening, columns: int) -> Lines:
     """The rows of a file, which must have so many columns."""
     head, body, delimiter, named = opening
-    lines = body.splitlines(keepends=True)
-    if named:
-        head += lines.pop(0)
     cells: list[list[str]] = []
     ends: list[str] = []
     numbers: list[int] = []
-    for place, line in enumerate(lines, 2 if named else 1):
-        text = line.rstrip("\r\n")
-        if not text and columns > 1:  # an empty line is no row
-            head, ends = (head, [*ends[:-1], ends[-1] + line]) if ends else (head + line, ends)
-            continue
-        cells.append(split(text, delimiter))
-        check_width(f"{path}, line {place},", len(cells[-1]), columns)
-        ends.append(line[len(text) :])
-        numbers.append(place)
+    line = 1 + _breaks(head)
+    for i, (row, end) in enumerate(split_rows(body, delimiter)):
+        own, text = line, delimiter.join(row)
+        line += 1 + (_breaks(text) if '"' in text else 0)
+        if named and i == 0:
+            head += text + end
+        elif not text and columns > 1:  # an empty line is no row
+            head, ends = (head, [*ends[:-1], ends[-1] + end]) if ends else (head + end, ends)
+        else:
+            check_width(f"{path}, line {own},", len(row), columns)
+            cells.append(row)
+            ends.append(end)
+            numbers.append(own)
     if not cells:
         raise MemgenError(f"{path} has no rows")
     return Lines(head, cells, ends, numbers, delimiter, named)
+
+
+def _breaks(text: str) -> int:
+    return len(re.findall(r"\r\n|\r|\n", text))
 
 
 def check_width(path: object, found: int, columns: int) -> None:

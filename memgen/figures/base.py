@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +14,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure as Canvas
 
 from memgen.errors import MemgenError
+from memgen.finite import as_json
 from memgen.storage import write_atomically
 
 # Okabe and Ito's palette, which people with any kind of colour vision can tell apart.
@@ -67,19 +66,6 @@ class Figure:
         for name, content in files.items():
             write_atomically(folder / name, content)
         return [folder / name for name in files]
-
-
-def as_json(value: Any) -> bytes:
-    """JSON has no NaN: null stands for it."""
-    return (json.dumps(_finite(value), indent=1, allow_nan=False) + "\n").encode()
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def make_folder(folder: Path) -> None:

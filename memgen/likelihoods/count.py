@@ -27,10 +27,10 @@ class NegativeBinomialColumns:
 
     def log_prob(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
         """log G(x+r) - log G(r) - log x! + r log(r/(r+m)) + x log(m/(r+m))"""
-        r, m = self.r, self.mean
-        # In float64: of large r these are two large numbers that nearly cancel.
-        ways = (torch.lgamma(x.double() + r.double()) - torch.lgamma(r.double()) - torch.lgamma(x + 1).double()).to(m)
-        return ways - r * torch.log1p(m / r) + x * (torch.log(m) - torch.log(r + m))
+        # In float64: of a large x, m or r these are large numbers that nearly cancel.
+        r, m, x = self.r.double(), self.mean.double(), x.double()
+        ways = torch.lgamma(x + r) - torch.lgamma(r) - torch.lgamma(x + 1)
+        return (ways - r * torch.log1p(m / r) - x * torch.log1p(r / m)).to(self.mean)
 
     @property
     def mode(self) -> Float[Tensor, "*rows columns"]:

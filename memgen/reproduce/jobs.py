@@ -17,7 +17,8 @@ from memgen import __version__, zoo
 from memgen.bench.machine import describe
 from memgen.data import Dataset, dataset
 from memgen.errors import FailedError, MemgenError
-from memgen.figures.base import as_json, make_folder
+from memgen.figures.base import make_folder
+from memgen.finite import as_json
 from memgen.model import count_parameters
 from memgen.recipe import SECTIONS, Recipe, form_of
 from memgen.reproduce.analyses import ANALYSES

@@ -344,17 +344,19 @@ def imputations(
             states = islice(own.states(inner, batch, steps - keep, noise.steps()), steps - keep, steps)
             kept = Completions(draws, keep, batch, smooth, Choices(seed, own_keys, device) if own.weighted else None)
             result = _collect(inner.likelihood, batch, states, kept)
-        _check_finite(result)
+        _check_finite(result, indices.start)
         yield result
 
 
-def _check_finite(result: Imputation) -> None:
-    """Under an unbounded likelihood, a poor encoder can drive a chain further and further away."""
-    lost = int((~result.mean.isfinite()).any(-1).sum())
-    if lost:
+def _check_finite(result: Imputation, before: int) -> None:
+    """Under an unbounded likelihood, a poor encoder, or values that are like nothing it has seen, can drive a chain
+    further and further away."""
+    lost = (~result.mean.isfinite()).any(-1)
+    if bool(lost.any()):
         raise MemgenError(
-            f"the values that were filled in grew beyond all bounds in {lost} of {len(result.mean)} rows: this model's "
-            "encoder does not fit its decoder; train it longer"
+            f"the values that were filled in grew beyond all bounds in {int(lost.sum())} of {len(lost)} rows, first in "
+            f"row {before + int(lost.nonzero()[0, 0]) + 1}: what is observed there lies far from all training rows, or "
+            "this model's encoder does not fit its decoder; leave such rows out, or train it longer"
         )
 
 
