@@ -22,7 +22,7 @@ from memgen.recipe import recipe_names
 ROOT = Path(__file__).parents[1]
 
 LAYERS = [
-    {"errors", "cache"},
+    {"errors", "cache", "finite"},
     {"native", "zoo"},
     {"seeds", "layers", "storage", "progress", "optimizer"},
     {"memory", "likelihoods", "data"},
