@@ -130,8 +130,8 @@ def read_model(path: Path, device: str = "cpu") -> Saved:
     model.load_state_dict(tensors)
     origin = None if run is None else run.origin
     trained_on = about.get("trained_on", "") if origin is None else origin.fingerprint
-    told = (int(about["epoch"]), about["weights"], about[CHECKSUM])
-    return Saved(model.to(device), recipe, *told, form, origin, trained_on)
+    epoch, weights, sha256 = int(about["epoch"]), about["weights"], about[CHECKSUM]
+    return Saved(model.to(device), recipe, epoch, weights, sha256, form, origin, trained_on)
 
 
 def _check_fit(model: DGM, tensors: dict[str, Tensor], what: object) -> None:

@@ -32,7 +32,6 @@ from memgen.tasks.density import Likelihood, log_likelihood
 
 CHUNK = 1000
 """Rows at a time when statistics are collected."""
-NOT_SCORED = "the bound of the validation rows is not finite: some of their values lie far from all training rows"
 LOOK_EVERY = 50
 """Steps between looks for a non-finite loss or gradient, each of which waits for the device."""
 
@@ -93,10 +92,8 @@ class State:
     """The loss of a step as torch.compile has made it, if that was asked for."""
     written: Written = field(default_factory=Written)
     """The steps that are written down without autograd."""
-    warm: bool = False
-    """Whether it began with the weights of another run: a checkpoint then holds row-sparse parameters in full ..."""
     whole: set[str] = field(default_factory=set)
-    """... and those are known by their names once it goes on from one."""
+    """Row-sparse parameters that a checkpoint holds in full, because the weights of another run were their start."""
 
     @property
     def result(self) -> DGM:
@@ -133,11 +130,8 @@ class State:
         for slot in self.optimizer.slots:
             kept[f"first.{slot.name}"], kept[f"second.{slot.name}"] = slot.first, slot.second
             if slot.last is not None:
-                rows = (
-                    torch.arange(len(slot.last), device=slot.last.device)
-                    if self.warm or slot.name in self.whole
-                    else slot.rows
-                )
+                whole = slot.name in self.whole
+                rows = torch.arange(len(slot.last), device=slot.last.device) if whole else slot.rows
                 kept |= {key: kept[key][rows] for key in _keys(slot.name) if key in kept}
                 kept[f"rows.{slot.name}"], kept[f"last.{slot.name}"] = rows, slot.last[rows]
         return kept
@@ -203,7 +197,7 @@ def begin(model: DGM, recipe: Recipe, compiled: bool = False) -> State:
         nothing.long(),
         nothing.reshape(0, 3),
         compiled=value,
-        warm=bool(settings.start_from),
+        whole=set(sparse_parameters(model)) if settings.start_from else set(),
     )
 
 
@@ -492,7 +486,7 @@ def finish_epoch(state: State, data: Dataset, rows: Float[Tensor, "N D"], recipe
         if recipe.data.train_on == "train" and data.valid is not None:
             valid_bound = _score(state.result, data, "valid", settings).mean
             if not math.isfinite(valid_bound):
-                warnings.warn(NOT_SCORED, stacklevel=1)
+                warnings.warn("the bound of validation rows is not finite: some lie far from all others", stacklevel=1)
             if settings.keep == "best":
                 state.keep_if_best(valid_bound)
     used = slots_used(state.optimizer) if due else None

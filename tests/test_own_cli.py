@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
+import random
 import re
 import shutil
 from pathlib import Path
@@ -19,6 +21,7 @@ from PIL import Image
 import memgen
 from memgen import progress
 from memgen.cli import main
+from memgen.data.cells import split_rows
 from memgen.data.columns import Columns
 from memgen.data.form import Form, Origin
 from memgen.data.incomplete import read_incomplete
@@ -323,6 +326,20 @@ def test_what_can_be_trained_on_can_be_filled_in(cell: str, here: Path, capsys: 
     refused(capsys, ["impute", "run", "--input", "h.csv", "--output", "no.csv"], f"line {place}, has 2 columns")
 
 
+def test_lines_end_where_the_csv_module_ends_them() -> None:
+    """Of any table, and its text comes back to the letter."""
+    chance = random.Random(0)
+    cells = ["", "1", "a b", '"x\ny"', '"q,1"', "z\x0c", '""', '"a""b"', 'x" y']
+    for _ in range(500):
+        rows = [chance.choices(cells, k=3) for _ in range(chance.randint(1, 4))]
+        end = chance.choice(["\n", "\r\n", "\r"])
+        text = end.join(map(",".join, rows)) + chance.choice(["", end])
+        found = list(split_rows(text, ","))
+        assert [row for row, _ in found] == rows
+        assert "".join(",".join(row) + own for row, own in found) == text
+        assert len(list(csv.reader(io.StringIO(text, newline="")))) == len(rows)
+
+
 def test_delimiters_inside_quotes_are_none(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "t.csv").write_text('"a,1,2";"b,2"\n' + "".join(f"{i / 3};{i}\n" for i in range(30)))
     assert told(capsys, ["train", "--data", "t.csv", "--out", "run", *SMALL])["epochs"] == 2
@@ -360,7 +377,7 @@ def test_a_bound_that_is_no_number_is_told(here: Path, capsys: pytest.CaptureFix
     assert main(arguments) == 0
     printed = capsys.readouterr()
     assert "valid_bound" not in json.loads(printed.out)
-    assert "bound of the validation rows is not finite" in printed.err
+    assert "bound of validation rows is not finite" in printed.err
     for line in (here / "run" / "metrics.jsonl").read_text().splitlines():
         assert "valid_bound" not in json.loads(line, parse_constant=pytest.fail)
     assert "train_bound" in told(capsys, ["show", "run"])["metrics"]

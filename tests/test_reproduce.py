@@ -61,6 +61,13 @@ def test_every_row_of_the_paper_is_there() -> None:
     assert all((name, name.replace("mem-", "")) in PAIRS for name in mem)
 
 
+def test_every_schedule_can_be_asked_for() -> None:
+    for schedule in rows.SCHEDULES:
+        assert parse(["reproduce", "--schedule", schedule]).schedule == schedule
+    with pytest.raises(SystemExit):
+        parse(["reproduce", "--schedule", "another"])
+
+
 OURS = tuple(ending for ending in rows.SCHEDULES.values() if ending)
 """How the names of recipes end that are not the paper's own."""
 

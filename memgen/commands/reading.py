@@ -116,9 +116,9 @@ def read_for(saved: Saved, name: str | None, split: str = "test", whole: bool = 
             file=sys.stderr,
         )
     own = named or (bool(saved.trained_on) and not changed)
-    if not own and whole and not saved.trained_on and is_path(recipe.data.name):  # of a version before 0.5.0
+    if not own and whole and not saved.trained_on and is_path(recipe.data.name):  # before 0.5.0, or by hand
         print(
-            f"memgen: warning: this model file does not say which rows it was trained on; if they are in "
+            "memgen: warning: this model file does not say which rows it was trained on; if they are in "
             f"{settings.name}, they are scored, too",
             file=sys.stderr,
         )

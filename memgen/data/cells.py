@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from memgen.errors import MemgenError
 
@@ -59,20 +59,13 @@ def split_rows(text: str, delimiter: str) -> Iterator[tuple[list[str], str]]:
     after = rf"(?={delimiter}|\r|\n|\Z)"
     pattern = re.compile(rf'( *"(?:[^"]|"")*" *{after}|[^{delimiter}\r\n]*)({delimiter}|\r\n|\r|\n|\Z)')
     cells: list[str] = []
-    for cell, end in _matches(pattern, text):
-        cells.append(cell)
-        if end != delimiter:
-            yield cells, end
+    for found in pattern.finditer(text):
+        if found.start() == len(text) and not cells:
+            return  # behind the end of the last line there is not one more row
+        cells.append(found[1])
+        if found[2] != delimiter:
+            yield cells, found[2]
             cells = []
-
-
-def _matches(pattern: re.Pattern[str], text: str) -> Iterator[tuple[str, str]]:
-    """One after the other; the end of a text that ends its last line is not one more row."""
-    place, end = 0, ""
-    while place < len(text) or end in (",", ";", "\t"):
-        found = cast(re.Match[str], pattern.match(text, place))  # both of its parts may be empty
-        place, end = found.end(), found[2]
-        yield found[1], end
 
 
 def is_header(cells: list[str]) -> bool:
