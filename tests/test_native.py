@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import subprocess
@@ -98,6 +99,14 @@ def test_bernoulli(shape: tuple[int, ...]) -> None:
         return native.bernoulli_log_prob(products, bias, x.to(products))
 
     compare(likelihood, [products, torch.randn(shape[-1])], atol=1e-4, rtol=1e-6)
+
+
+@pytest.mark.parametrize("columns", [7, 784, 1600, 5003])
+def test_bernoulli_of_coins_is_a_power_of_two(columns: int) -> None:
+    """Logits of zero: 2^-columns for any x, however far that is below the least float."""
+    x, none = (torch.rand(3, columns) < 0.5).float(), torch.zeros(columns)
+    found = native.bernoulli_log_prob(torch.zeros(2, 3, columns), none, x)
+    torch.testing.assert_close(found, torch.full((2, 3), -columns * math.log(2)), atol=0, rtol=1e-6)
 
 
 @pytest.mark.parametrize("rows", [(6,), (3, 40)])

@@ -96,7 +96,7 @@ def _compiled(compiler: list[str]) -> Path:
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             written, made = Path(scratch) / "kernels.c", Path(scratch) / path.name
             written.write_bytes(source)
-            command = [*compiler, *FLAGS, "-shared", str(written), "-o", str(made)]
+            command = [*compiler, *FLAGS, "-shared", str(written), "-o", str(made), "-lm"]
             subprocess.run(command, check=True, capture_output=True, timeout=COMPILER_TIMEOUT)
             made.replace(path)  # at once, so that two processes may do this side by side
             path.with_suffix(".sha256").write_text(_digest(path))
