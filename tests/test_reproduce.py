@@ -565,6 +565,21 @@ def test_what_is_shipped_samples_and_is_verified(
     assert "did you mean 'digits-vae'" in capsys.readouterr().err
 
 
+def test_weights_of_another_seed_are_shipped_under_a_name_of_their_own(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside the row's own, which they neither replace nor stand for."""
+    monkeypatch.setattr(zoo, "folder", lambda: tmp_path / "zoo")
+    (tmp_path / "zoo").mkdir()
+    assert main(asked(made, "digits-vae", "--seed", "1")) == 0
+    assert main(asked(made, "--ship", "digits-vae", "--seed", "1")) == 0
+    own, other = (Job(ROWS["digits-vae"], "paper", seed) for seed in (0, 1))
+    assert (jobs.shipped(own), jobs.shipped(other)) == (None, "digits-vae-seed1")
+    assert main(asked(made, "--ship", "digits-vae")) == 0
+    assert zoo.names() == ["digits-vae", "digits-vae-seed1"]
+    assert (jobs.shipped(own), jobs.shipped(other)) == ("digits-vae", "digits-vae-seed1")
+
+
 def test_the_group_of_faces_has_all_splits() -> None:
     def asked_for(*more: str) -> list[str]:
         return list(reproduction.jobs(parse(["reproduce", *more])))
@@ -587,7 +602,9 @@ def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         (["--limit", "100"], "--verify"),
         (["--verify"], "which row?"),
         (["--ship", "mnist-vae"], "no result yet"),
-        (["--ship", "mnist-vae", "--seed", "1"], "--seed does not go with --ship"),
+        (["--ship", "mnist-vae", "--seed", "1"], "mnist-vae-finish-seed1 has no result yet"),
+        (["--ship", "mnist-vae", "--budget", "1m"], "--budget does not go with --ship"),
+        (["--ship", "slots"], "no row with weights"),
         (["slots", "--seed", "1"], "do not go with slots"),
     ):
         assert main(asked(tmp_path, *more)) == 2, more

@@ -27,7 +27,7 @@ from memgen.reproduce.sweep import sweep, swept
 from memgen.reproduce.text import duration, number, trained_for
 from memgen.session import choose_device
 
-WAYS = {"status": ("seed", "schedule", "splits"), "verify": ("limit",), "ship": ()}
+WAYS = {"status": ("seed", "schedule", "splits"), "verify": ("limit",), "ship": ("seed", "schedule")}
 """Other things to do than to run rows, and the options that go with them."""
 DEFAULTS = {"budget": None, "seed": SEED, "schedule": None, "splits": False, "limit": None}
 
@@ -115,7 +115,8 @@ def jobs(options: argparse.Namespace) -> dict[str, Job | None]:
     """
     found: dict[str, Job | None] = {}
     asked = {*options.rows}
-    every = options.splits or (not options.status and {"frey", "all"} & {*(options.rows or ["all"])})
+    single = options.status or options.ship
+    every = options.splits or (not single and {"frey", "all"} & {*(options.rows or ["all"])})
     for name in expand(options.rows):
         if name == SWEEP:
             if options.seed == SEED and options.schedule is None:
@@ -217,11 +218,15 @@ def ship_rows(options: argparse.Namespace, place: Place) -> dict[str, Any]:
     if not options.rows:
         raise MemgenError("which row? memgen reproduce --ship ROW")
     found = []
-    for name in expand(options.rows):
-        own = ship(name, place)
+    for name, job in jobs(options).items():
+        if job is None:
+            raise MemgenError(f"{name} is no row with weights to ship")
+        own = ship(job, place)
         found.append(own)
         precision = "half" if own["half_precision"] else "full"
-        say(options, f"{name}: {own['bytes']:,} bytes, {precision} precision ({own['change']:+.4f} nats in half)")
+        say(
+            options, f"{own['name']}: {own['bytes']:,} bytes, {precision} precision ({own['change']:+.4f} nats in half)"
+        )
     return {"shipped": found}
 
 

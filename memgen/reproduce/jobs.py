@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -83,6 +83,11 @@ class Job:
         return (self.schedule, self.seed, self.split) == (self.row.schedule, SEED, 0)
 
     @property
+    def model(self) -> str:
+        """What its weights are called in the zoo."""
+        return self.row.name if self.main else self.name
+
+    @property
     def before(self) -> Job | None:
         """The job whose weights it begins with."""
         name = self.recipe.training.start_from
@@ -132,19 +137,20 @@ def train(job: Job, place: Place) -> tuple[Run, Saved]:
     begun = (folder / CHECKPOINT).exists()
     if before is None or (begun and not before.run(place).exists()):
         return train_in(folder, job.recipe, place)
-    start = (None if before.run(place).exists() else shipped(before)) or train(before, place)[1]
+    model = None if before.run(place).exists() else shipped(before)
+    start = train(before, place)[1] if model is None else read_model(Path(zoo.PREFIX + model))
     if begun and started_with(folder) != start.sha256:
         raise MemgenError(f"{folder} began with other weights than {before.run(place)} has now; move it away")
     return train_in(folder, job.recipe, place, start, legs(before, start, place))
 
 
-def shipped(job: Job) -> Saved | None:
-    """The weights of a job that come with the package, if its recipe is still theirs: other rows may begin with them
+def shipped(job: Job) -> str | None:
+    """The model of the zoo that has the weights of a job, if its recipe is still theirs: other rows may begin with them
     where its run is not at hand."""
-    name = job.row.name
-    if name not in zoo.names() or zoo.result(name)["recipe_sha256"] != recipe_sha256(job.recipe):
-        return None  # the recipe's hash covers its seed and its split
-    return read_model(Path(zoo.PREFIX + name))
+    for name in dict.fromkeys((job.row.name, job.model)):
+        if name in zoo.names() and zoo.result(name)["recipe_sha256"] == recipe_sha256(job.recipe):
+            return name  # the recipe's hash covers its seed and its split
+    return None
 
 
 def started_with(folder: Path) -> str:
@@ -307,7 +313,7 @@ def legs(last: Job, start: Saved, place: Place) -> list[dict[str, Any]]:
     leg = {"recipe": last.row.recipe(last.schedule), "weights_sha256": start.sha256}
     folder = last.run(place)
     if not folder.exists():
-        told = zoo.result(last.row.name)
+        told = zoo.result(cast(str, shipped(last)))
         about = {key: told[key] for key in ("recipe_sha256", "epochs", "seconds")}
         return [*told["before"], leg | about | {"shipped": True}]
     run = Run.open(folder)

@@ -13,7 +13,6 @@ from memgen.data import dataset
 from memgen.errors import FailedError, MemgenError
 from memgen.model import DGM
 from memgen.reproduce.jobs import Job, Place, read_result
-from memgen.reproduce.rows import ROWS
 from memgen.run import WEIGHTS, read_model
 from memgen.scoring import score
 from memgen.storage import CHECKSUM, load_tensors, save_tensors
@@ -32,14 +31,11 @@ NUMBERS = (
 """What of a result goes with the weights."""
 
 
-def ship(name: str, place: Place) -> dict[str, Any]:
-    """Put the weights of a row into the zoo, in half precision if that leaves its likelihood as it is."""
-    if name not in ROWS:
-        raise MemgenError(f"{name} is no row with weights to ship")
-    job = Job(ROWS[name], ROWS[name].schedule)
-    result = read_result(job.result(place))
+def ship(job: Job, place: Place) -> dict[str, Any]:
+    """Put the weights of a job into the zoo, in half precision if that leaves its likelihood as it is."""
+    name, result = job.model, read_result(job.result(place))
     if result is None:
-        raise MemgenError(f"{name} has no result yet: memgen reproduce {name}")
+        raise MemgenError(f"{name} has no result yet: memgen reproduce {job.row.name}")
     file = job.run(place) / WEIGHTS
     tensors, about = load_tensors(file)
     if about[CHECKSUM] != result["weights_sha256"]:
