@@ -679,7 +679,9 @@ def test_models_of_the_zoo_are_whole_and_draw(name: str) -> None:
     told_of = zoo.result(name)
     assert count_parameters(saved.model) == told_of["parameters"]
     assert saved.recipe.differences(Recipe.named(told_of["recipe"])) == []
-    own = read_result(RESULTS / f"{name}.json")
+    job = Job(*trained_by(told_of["recipe"]), told_of["seed"])
+    assert job.model == name
+    own = read_result(job.result(Place(RESULTS, RESULTS)))
     assert own is not None
     assert {key: own[key] for key in ("weights_sha256", "log_likelihood")} == {
         key: told_of[key] for key in ("weights_sha256", "log_likelihood")
