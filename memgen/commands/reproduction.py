@@ -224,9 +224,8 @@ def ship_rows(options: argparse.Namespace, place: Place) -> dict[str, Any]:
         own = ship(job, place)
         found.append(own)
         precision = "half" if own["half_precision"] else "full"
-        say(
-            options, f"{own['name']}: {own['bytes']:,} bytes, {precision} precision ({own['change']:+.4f} nats in half)"
-        )
+        size = f"{own['bytes']:,} bytes, {precision} precision"
+        say(options, f"{own['name']}: {size} ({own['change']:+.4f} nats in half)")
     return {"shipped": found}
 
 

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -83,7 +83,7 @@ class Job:
         return (self.schedule, self.seed, self.split) == (self.row.schedule, SEED, 0)
 
     @property
-    def model(self) -> str:
+    def shipped_as(self) -> str:
         """What its weights are called in the zoo."""
         return self.row.name if self.main else self.name
 
@@ -141,13 +141,13 @@ def train(job: Job, place: Place) -> tuple[Run, Saved]:
     start = train(before, place)[1] if model is None else read_model(Path(zoo.PREFIX + model))
     if begun and started_with(folder) != start.sha256:
         raise MemgenError(f"{folder} began with other weights than {before.run(place)} has now; move it away")
-    return train_in(folder, job.recipe, place, start, legs(before, start, place))
+    return train_in(folder, job.recipe, place, start, legs(before, start, model, place))
 
 
 def shipped(job: Job) -> str | None:
     """The model of the zoo that has the weights of a job, if its recipe is still theirs: other rows may begin with them
     where its run is not at hand."""
-    for name in dict.fromkeys((job.row.name, job.model)):
+    for name in dict.fromkeys((job.row.name, job.shipped_as)):
         if name in zoo.names() and zoo.result(name)["recipe_sha256"] == recipe_sha256(job.recipe):
             return name  # the recipe's hash covers its seed and its split
     return None
@@ -305,18 +305,17 @@ def about(job: Job, run: Run, saved: Saved, data: Dataset, place: Place) -> dict
     }
 
 
-def legs(last: Job, start: Saved, place: Place) -> list[dict[str, Any]]:
+def legs(last: Job, start: Saved, model: str | None, place: Place) -> list[dict[str, Any]]:
     """The trainings that led to the weights with which a job is about to begin, each of which gave its own to the next.
     They are told from the run of the last of them, or from the zoo, and kept in the folder of the run that begins:
     later the one may be gone, and the other have been replaced.
     """
     leg = {"recipe": last.row.recipe(last.schedule), "weights_sha256": start.sha256}
-    folder = last.run(place)
-    if not folder.exists():
-        told = zoo.result(cast(str, shipped(last)))
+    if model is not None:
+        told = zoo.result(model)
         about = {key: told[key] for key in ("recipe_sha256", "epochs", "seconds")}
         return [*told["before"], leg | about | {"shipped": True}]
-    run = Run.open(folder)
+    run = Run.open(last.run(place))
     metrics = run.metrics()
     seconds = round(metrics[-1]["seconds"], 1)
     about = {"recipe_sha256": recipe_sha256(run.recipe), "epochs": len(metrics), "seconds": seconds}

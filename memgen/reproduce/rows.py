@@ -19,7 +19,7 @@ SCHEDULES = {
 }
 """How a row is trained -> how the names of such recipes end: the project's shorter training, `fast`, which `finish`
 carries on in large batches, and `more` after it for longer; `first`, which raises the KL term slowly, and `long` after
-it; and the one of the paper's text. The first of these that a row has is its own, if the row names no other."""
+it; and the one of the paper's text. The first of these that a row has is its own."""
 
 
 class Scoring(NamedTuple):
@@ -48,8 +48,6 @@ class Row:
     """Analyses, beside the curve of its training."""
     quantity: str = "log_likelihood"
     """What the number is: log_likelihood, or elbo."""
-    own: str = ""
-    """The schedule of the row's own result, where that is not the first that it has."""
 
     @property
     def schedules(self) -> tuple[str, ...]:
@@ -65,7 +63,7 @@ class Row:
     @property
     def schedule(self) -> str:
         """Whose training is the row's own result; others stand beside it."""
-        return self.own or self.schedules[0]
+        return self.schedules[0]
 
 
 MNIST, OCR, FREY = "Table 1, MNIST (v/256)", "Table 1, OCR-letters", "Frey faces"

@@ -33,9 +33,11 @@ NUMBERS = (
 
 def ship(job: Job, place: Place) -> dict[str, Any]:
     """Put the weights of a job into the zoo, in half precision if that leaves its likelihood as it is."""
-    name, result = job.model, read_result(job.result(place))
+    name, result = job.shipped_as, read_result(job.result(place))
     if result is None:
-        raise MemgenError(f"{name} has no result yet: memgen reproduce {job.row.name}")
+        raise MemgenError(
+            f"{name} has no result yet: memgen reproduce {job.row.name} --schedule {job.schedule} --seed {job.seed}"
+        )
     file = job.run(place) / WEIGHTS
     tensors, about = load_tensors(file)
     if about[CHECKSUM] != result["weights_sha256"]:
