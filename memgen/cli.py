@@ -540,7 +540,7 @@ def _add_reproduce(commands: Any) -> None:
     command.add_argument("--seed", type=whole(0), default=0, help="of the training (default 0)")
     command.add_argument(
         "--schedule",
-        choices=("finish", "fast", "more", "long", "first", "paper"),
+        choices=("finish", "fast", "more", "most", "long", "first", "paper"),
         help="of the training (default: the first of these that a row has)",
     )
     command.add_argument(

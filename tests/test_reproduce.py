@@ -103,12 +103,15 @@ def test_warm_starts_climb_from_one_sample(name: str) -> None:
         climb(Job(ROWS[name], schedule))
 
 
+FOLLOWS = [("fast", "finish"), ("finish", "more"), ("more", "most"), ("first", "long")]
+
+
 def climb(job: Job) -> None:
     while (before := job.before) is not None:
         if before.row == job.row:
-            assert (before.schedule, job.schedule) in (("fast", "finish"), ("finish", "more"), ("first", "long"))
+            assert (before.schedule, job.schedule) in FOLLOWS
             sizes = [own.recipe.training.batch_size for own in (before, job)]
-            assert sizes[0] == sizes[1] if job.schedule == "more" else sizes[0] < sizes[1]
+            assert sizes[0] == sizes[1] if job.schedule in ("more", "most") else sizes[0] < sizes[1]
             assert replace(before.recipe.objective, kl_warmup_epochs=0.0) == job.recipe.objective
         else:
             assert before.main or before.schedule == job.schedule == "long"  # weights of the former may be shipped

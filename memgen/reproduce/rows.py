@@ -13,13 +13,14 @@ SCHEDULES = {
     "finish": "-finish",
     "fast": "-fast",
     "more": "-more",
+    "most": "-most",
     "long": "-long",
     "first": "-first",
     "paper": "",
 }
 """How a row is trained -> how the names of such recipes end: the project's shorter training, `fast`, which `finish`
-carries on in large batches, and `more` after it for longer; `first`, which raises the KL term slowly, and `long` after
-it; and the one of the paper's text. The first of these that a row has is its own."""
+carries on in large batches, and `more` and `most` after it for longer; `first`, which raises the KL term slowly, and
+`long` after it; and the one of the paper's text. The first of these that a row has is its own."""
 
 
 class Scoring(NamedTuple):
