@@ -25,6 +25,8 @@ from memgen.native.library import flushed_denormals
 from memgen.recipe import Recipe, build
 from memgen.train import begin, byte_levels, drawn, train_step
 
+SHARED = "rows shared between threads"
+"""Without it all threads work on each call together; a model of its own."""
 FORMULAS, OPTIMIZER, FLUSHING, BYTES = "kernels of formulas", "kernel of the optimizer", "flushing denormals", "bytes"
 WRITTEN = "the step written down"
 """Without it autograd finds the gradients; without the kernels of formulas, too."""
@@ -58,6 +60,14 @@ def step_of(rows: Tensor, recipe: Recipe, compiled: bool = False) -> Callable[[b
     return step
 
 
+def whole_step(rows: Tensor, recipe: Recipe) -> Callable[[bool], None]:
+    """The step with all threads at work on each call."""
+    step = step_of(rows, recipe)
+    with patch("memgen.fused.ROWS", 10**9):
+        step(True)  # from now on it is written down
+    return step
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", default="mnist-mem-vae")
@@ -75,6 +85,8 @@ def main() -> None:
     cases: dict[str, tuple[Callable[[bool], None], tuple[str, ...]]] = {"all of it": (own, ())}
     for piece in PIECES:
         cases[f"without {piece}"] = own, (piece,)
+    if torch.get_num_threads() > 1:
+        cases[f"without {SHARED}"] = whole_step(rows, recipe), ()
     cases["without any of these"] = own, PIECES
     if options.compile:
         cases["torch.compile of the loss"] = step_of(rows, recipe, compiled=True), ()

@@ -3,7 +3,8 @@
 autograd finds the derivative of any program, and pays for it with every call: on small nets a step spends more time
 between the formulas than in them. The nets of the paper have few kinds of parts, whose derivatives are known. So a step
 is written down once, as a list of matrix products and kernels with all their operands (`Tape`), and then only repeated;
-nothing is allocated on the way. What it buys: docs/performance.md.
+nothing is allocated on the way, and Python is not asked. With several threads each has a share of the rows and a list
+of its own (`Share`). What it buys: docs/performance.md.
 
 `objective.py` and `model.py` say what is computed; tests/test_fused.py holds values and gradients of both together.
 What does not fit (`fits`) goes the ordinary way.
@@ -11,11 +12,10 @@ What does not fit (`fits`) goes the ordinary way.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from functools import partial
+import ctypes
+from collections.abc import Sequence
 from itertools import product
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float
@@ -25,14 +25,15 @@ from torch.nn.modules.module import _has_any_global_hook as has_global_hooks
 from memgen.layers import BatchNorm, Dense, MemoryLayer
 from memgen.likelihoods import Bernoulli, Gaussian
 from memgen.memory import Attention, Memory, Mlp, Sum, softmax
-from memgen.model import DGM, Batch, Conditional, Levels, log_prior
-from memgen.native.functions import EPS, LOG_2PI
-from memgen.native.library import addresses, library, serves
+from memgen.model import DGM, Batch, Conditional, Levels
+from memgen.native.functions import EPS
+from memgen.native.library import Call, Value, addresses, blas, call, library, serves
 from memgen.recipe import Objective
 
 SERVED = [*product(("plain", "stl"), ("elbo", "importance")), ("dreg", "importance")]
 """Estimators and bounds."""
-ATEN = torch.ops.aten
+ROWS = 50
+"""Rows of P for each thread at least: with fewer, all threads work on each call together."""
 
 
 def fits(model: DGM, objective: Objective) -> bool:
@@ -53,6 +54,7 @@ def fits(model: DGM, objective: Objective) -> bool:
         and all(map(_linear_fits, (*model.q[0].head.children(), *cast(nn.Module, model.p[0].head).children())))
         and len([*model.named_parameters(remove_duplicate=False)]) == len([*model.parameters()])
         and serves(*model.parameters())
+        and blas()
     )
 
 
@@ -78,28 +80,32 @@ def _linear_fits(module: nn.Module) -> bool:
 
 
 class Tape:
-    """Calls with all their operands, to be made one after the other."""
+    """Calls with all their operands, to be made one after the other (memgen/native/program.c says what they do)."""
 
     def __init__(self) -> None:
-        self.calls: list[Callable[[], Any]] = []
-        self.kept: list[Tensor] = []
-        """Operands that a call knows by their address alone."""
+        self.calls: list[Call] = []
+        self.kept: list[Any] = []
+        """Operands, which a call knows by their addresses alone."""
 
-    def add(self, function: Callable[..., Any], *operands: Any, **named: Any) -> None:
-        self.calls.append(partial(function, *operands, **named))
+    def add(self, name: str, *operands: Value) -> None:
+        self.calls.append(call(name, *operands))
+        self.kept += operands
 
-    def mm(self, a: Tensor, b: Tensor, out: Tensor) -> None:
-        """out = a b"""
-        self.add(torch.mm, a, b, out=out)
+    def product(self, a: Tensor, b: Tensor, out: Tensor, more: float = 0.0) -> None:
+        """out = a b + more * out; a and b may be transposed matrices, or some columns of one."""
+        (across_a, step_a), (across_b, step_b) = map(_layout, (a, b))
+        self.add("product", across_a, across_b, *out.shape, a.shape[1], step_a, step_b, a, b, out, more)
 
-    def kernel(self, name: str, *operands: Any) -> None:
-        """A kernel of memgen/native. The operands stay where they are, so their addresses are taken once."""
-        self.kept += [operand for operand in operands if isinstance(operand, Tensor)]
-        self.add(getattr(library(), name), *(o.data_ptr() if isinstance(o, Tensor) else o for o in operands))
+    def linear(self, linear: nn.Linear, h: Tensor, out: Tensor) -> None:
+        """out = W h + b"""
+        self.add("bias", out, *out.shape, linear.bias)
+        self.product(h, linear.weight.t(), out, 1.0)
 
-    def run(self) -> None:
-        for call in self.calls:
-            call()
+
+def _layout(matrix: Tensor) -> tuple[bool, int]:
+    """Whether it is stored column by column, and how far two of its stored rows, or columns, are apart."""
+    (rows, columns), (down, right) = matrix.shape, matrix.stride()
+    return (False, max(down, columns)) if right == 1 else (True, max(right, rows))
 
 
 class Part:
@@ -108,8 +114,8 @@ class Part:
     latter alone.
     """
 
-    def __init__(self, forward: Tape, backward: Tape) -> None:
-        self.forward, self.backward = forward, backward
+    def __init__(self, share: Share) -> None:
+        self.share, self.forward, self.backward = share, share.forward, share.backward
         self.gradients: list[tuple[Tensor, Tensor]] = []
         self.silent = False
         """Whether the parameters' part is left out."""
@@ -132,41 +138,67 @@ class Part:
         return place
 
     def linear_back(
-        self, linear: nn.Linear, h: Tensor, gradient: Tensor, out: Tensor | None, bias: bool = True
+        self, linear: nn.Linear, h: Tensor, gradient: Tensor, out: Tensor | None, bias: bool = True, more: float = 0.0
     ) -> None:
-        """Of y = W h + b: to W, to b if it has a part, and to h, where `out` is the place for that."""
-        if not self.silent:
-            self.backward.mm(gradient.t(), h, self.gradient_of(linear.weight))
-            if bias:
-                self.backward.add(torch.sum, gradient, 0, out=self.gradient_of(linear.bias))
+        """Of y = W h + b: to W, to b if it has a part, and to h, where `out` is the place for that, or for `more`."""
+        self.product_gradient(linear.weight, gradient, h)
+        if bias and not self.silent:
+            self.backward.add("sum_rows", gradient, *gradient.shape, self.gradient_of(linear.bias))
         if out is not None:
-            self.backward.mm(gradient, linear.weight, out)
+            self.backward.product(gradient, linear.weight, out, more)
+
+    def product_gradient(self, parameter: Tensor, a: Tensor, b: Tensor) -> None:
+        """a' b over all rows. Where others have some of them it is done at the end, by all threads."""
+        if self.silent:
+            return
+        if self.share.shares == 1:
+            self.backward.product(a.t(), b, self.gradient_of(parameter))
+        else:
+            self.share.products.append((parameter, self.share.whole(a), self.share.whole(b)))
+
+
+class Comparison(NamedTuple):
+    """One side of a term of the local reconstruction: h, standardised over all rows and averaged over its K samples."""
+
+    h: Tensor
+    K: int
+    numbers: Tensor
+    out: Tensor
+    difference: Tensor
+    """Of the averages of both sides."""
+    factor: float
+    """The loss has the derivative factor * difference by `out`."""
+
+    def back(self, tape: Tape, gradient: Tensor) -> None:
+        """Added to the gradient of h."""
+        operands = (self.difference, self.h, self.out, self.K, *self.out.shape, self.numbers, self.factor, True)
+        tape.add("standardise_backward", *operands, gradient)
 
 
 class DensePart(Part):
     """h = max(0, norm(W h_in)); batch norm takes the bias away, so it has no gradient."""
 
-    def __init__(self, forward: Tape, backward: Tape, layer: Dense, h: Tensor, root: bool = False) -> None:
-        super().__init__(forward, backward)
+    def __init__(self, share: Share, layer: Dense, h: Tensor, root: bool = False) -> None:
+        super().__init__(share)
         self.layer, self.h, self.norm, self.root = layer, h, cast(BatchNorm, layer.norm), root
         """root: its input is x, of which nobody needs a gradient."""
         rows, units = len(h), layer.linear.out_features
-        self.pre, self.out, self.numbers = h.new_empty(rows, units), h.new_empty(rows, units), h.new_empty(3, units)
-        self.extra: Tensor | None = None
-        """A gradient that the pre-activation receives beside the one that comes through the output."""
-        forward.mm(h, layer.linear.weight.t(), self.pre)
-        forward.kernel(
-            "batch_norm_relu", self.pre, rows, units, self.norm.gamma, self.norm.beta, EPS, self.numbers, self.out
-        )
+        self.pre, self.out, self.numbers = h.new_empty(rows, units), share.matrix(rows, units), h.new_empty(3, units)
+        """numbers: mean, 1 / sigma and gamma / sigma."""
+        self.compared: Comparison | None = None
+        """Where the pre-activation receives a gradient beside the one that comes through the output."""
+        self.forward.product(h, layer.linear.weight.t(), self.pre)
+        operands = (self.pre, rows, units, self.norm.gamma, self.norm.beta, EPS)
+        self.forward.add("batch_norm_relu", *operands, self.numbers, self.out)
 
     def back(self, gradient: Tensor) -> Tensor | None:
-        to_pre, (rows, units) = torch.empty_like(self.pre), self.pre.shape
+        shape = self.pre.shape
+        to_pre = self.share.matrix(*shape)
         gamma, beta = self.gradient_of(self.norm.gamma), self.gradient_of(self.norm.beta)
-        self.backward.kernel(
-            "normalise_backward", gradient, self.pre, rows, units, *self.numbers, self.norm.beta, to_pre, gamma, beta
-        )
-        if self.extra is not None and not self.silent:
-            self.backward.add(to_pre.add_, self.extra)
+        operands = (gradient, self.pre, *shape, self.numbers, self.norm.beta)
+        self.backward.add("normalise_backward", *operands, to_pre, gamma, beta)
+        if self.compared is not None and not self.silent:
+            self.compared.back(self.backward, to_pre)
         to_h = None if self.root else torch.empty_like(self.h)
         self.linear_back(self.layer.linear, self.h, to_pre, to_h, bias=False)
         return to_h
@@ -175,50 +207,47 @@ class DensePart(Part):
 class MemoryPart(Part):
     """h = f_c(h_g, h_m), h_m = M h_a, h_a = squash(A h_g + b_A), h_g of a DensePart."""
 
-    def __init__(self, forward: Tape, backward: Tape, layer: MemoryLayer, h: Tensor) -> None:
-        super().__init__(forward, backward)
-        self.dense = DensePart(forward, backward, cast(Dense, layer.dense), h)
+    def __init__(self, share: Share, layer: MemoryLayer, h: Tensor) -> None:
+        super().__init__(share)
+        self.dense = DensePart(share, cast(Dense, layer.dense), h)
         self.h_g = h_g = self.dense.out
         self.attention, self.memory = cast(Attention, layer.attention), cast(Memory, layer.memory)
         self.composition = layer.composition
         slots = len(self.memory.M)
-        scores, self.h_a = h_g.new_empty(len(h_g), slots), h_g.new_empty(len(h_g), slots)
-        self.h_m, self.out = torch.empty_like(h_g), torch.empty_like(h_g)
-        forward.add(torch.addmm, self.attention.A.bias, h_g, self.attention.A.weight.t(), out=scores)
+        scores, self.h_a = h_g.new_empty(len(h_g), slots), share.matrix(len(h_g), slots)
+        self.h_m, self.out = torch.empty_like(h_g), share.matrix(*h_g.shape)
+        forward = self.forward
+        forward.linear(self.attention.A, h_g, scores)
         if self.attention.squash is softmax:
-            forward.add(torch.softmax, scores, -1, out=self.h_a)
+            forward.add("softmax", scores, *scores.shape, self.h_a)
         else:
-            forward.add(torch.sigmoid, scores, out=self.h_a)
-        forward.mm(self.h_a, self.memory.M, self.h_m)
+            forward.add("sigmoid", scores, scores.numel(), self.h_a)
+        forward.product(self.h_a, self.memory.M, self.h_m)
         if isinstance(self.composition, Mlp):
             m = self.composition
             self.coefficients = (m.a1, m.a2, m.a3, m.a4, m.b1, m.c1, m.c2, m.c3, m.c4)
-            forward.kernel("mlp", h_g, self.h_m, *h_g.shape, addresses(self.coefficients), self.out)
+            forward.add("mlp", h_g, self.h_m, *h_g.shape, addresses(self.coefficients), self.out)
         else:
-            forward.add(torch.add, h_g, self.h_m, out=self.out)
-            forward.add(self.out.clamp_min_, 0.0)
+            forward.add("sum", h_g, self.h_m, h_g.numel(), self.out)
 
     def back(self, gradient: Tensor) -> Tensor | None:
         tape, h_g, shape = self.backward, self.h_g, self.h_g.shape
-        to_m, to_g = torch.empty_like(h_g), torch.empty_like(h_g)
+        to_m, to_g = self.share.matrix(*shape), torch.empty_like(h_g)
         if isinstance(self.composition, Mlp):
             to_c, c = h_g.new_empty(9, shape[1]), addresses(self.coefficients)
-            tape.kernel("mlp_backward", gradient, h_g, self.h_m, *shape, c, to_g, to_m, to_c)
+            tape.add("mlp_backward", gradient, h_g, self.h_m, *shape, c, to_g, to_m, to_c)
             if not self.silent:
                 self.gradients += zip(self.coefficients, to_c, strict=True)
         else:
-            tape.add(ATEN.threshold_backward.grad_input, gradient, self.out, 0, grad_input=to_m)
-            tape.add(to_g.copy_, to_m)
-        to_a, to_scores = torch.empty_like(self.h_a), torch.empty_like(self.h_a)
-        if not self.silent:
-            tape.mm(self.h_a.t(), to_m, self.gradient_of(self.memory.M))
-        tape.mm(to_m, self.memory.M.t(), to_a)
+            tape.add("sum_backward", gradient, self.out, gradient.numel(), to_g, to_m)
+        to_a, to_scores = torch.empty_like(self.h_a), self.share.matrix(*self.h_a.shape)
+        self.product_gradient(self.memory.M, self.h_a, to_m)
+        tape.product(to_m, self.memory.M.t(), to_a)
         if self.attention.squash is softmax:
-            tape.add(ATEN._softmax_backward_data.out, to_a, self.h_a, -1, to_a.dtype, grad_input=to_scores)
+            tape.add("softmax_backward", to_a, self.h_a, *to_a.shape, to_scores)
         else:
-            tape.add(ATEN.sigmoid_backward.grad_input, to_a, self.h_a, grad_input=to_scores)
-        self.linear_back(self.attention.A, h_g, to_scores, None)
-        tape.add(to_g.addmm_, to_scores, self.attention.A.weight)
+            tape.add("sigmoid_backward", to_a, self.h_a, to_a.numel(), to_scores)
+        self.linear_back(self.attention.A, h_g, to_scores, to_g, more=1.0)
         if self.silent:
             return self.dense.slope(to_g)
         to_h = self.dense.back(to_g)
@@ -229,17 +258,18 @@ class MemoryPart(Part):
 class BernoulliPart(Part):
     """log p(x|z) = sum_d x_d l_d - log(1 + e^l_d), l = W h + b."""
 
-    def __init__(self, forward: Tape, backward: Tape, head: Bernoulli, h: Tensor, x: Tensor, K: int) -> None:
-        super().__init__(forward, backward)
+    def __init__(self, share: Share, head: Bernoulli, h: Tensor, x: Tensor, K: int) -> None:
+        super().__init__(share)
         self.head, self.h, self.x, self.K = head, h, x, K
         self.products, self.log_p = h.new_empty(len(h), x.shape[1]), h.new_empty(K, len(x))
-        forward.mm(h, head.logits.weight.t(), self.products)
-        forward.kernel("bernoulli", self.products, head.logits.bias, x, K, *x.shape, self.log_p)
+        self.forward.product(h, head.logits.weight.t(), self.products)
+        self.forward.add("bernoulli", self.products, head.logits.bias, x, K, *x.shape, self.log_p)
 
     def back(self, weights: Tensor) -> Tensor:
-        linear, to_products, to_h = self.head.logits, torch.empty_like(self.products), torch.empty_like(self.h)
+        linear, to_products = self.head.logits, self.share.matrix(*self.products.shape)
+        to_h = torch.empty_like(self.h)
         operands = (weights, self.products, linear.bias, self.x, self.K, *self.x.shape)
-        self.backward.kernel("bernoulli_backward", *operands, to_products, self.gradient_of(linear.bias))
+        self.backward.add("bernoulli_backward", *operands, to_products, self.gradient_of(linear.bias))
         self.linear_back(linear, self.h, to_products, to_h, bias=False)
         return to_h
 
@@ -247,47 +277,169 @@ class BernoulliPart(Part):
 class GaussianPart(Part):
     """log p(x|z) = -1/2 sum_d log 2 pi + log s^2 + e^2 with e = (x - m) / s and s^2 = exp(raw) + floor^2."""
 
-    def __init__(self, forward: Tape, backward: Tape, head: Gaussian, h: Tensor, x: Tensor, K: int) -> None:
-        super().__init__(forward, backward)
-        self.head, self.h, (B, D) = head, h, x.shape
-        self.mean, self.raw, self.log_variance, self.precision = (h.new_empty(len(h), D) for _ in range(4))
-        self.e, self.squares = h.new_empty(K, B, D), h.new_empty(K, B, D)
-        self.log_p, total = h.new_empty(K, B), h.new_empty(K, B)
-        for linear, out in ((head.mean, self.mean), (head.log_variance, self.raw)):
-            forward.add(torch.addmm, linear.bias, h, linear.weight.t(), out=out)
-        if head.floor:
-            forward.add(torch.logaddexp, self.raw, h.new_tensor(2 * math.log(head.floor)), out=self.log_variance)
-        else:
-            forward.add(self.log_variance.copy_, self.raw)
-        forward.add(torch.neg, self.log_variance, out=self.precision)
-        forward.add(self.precision.exp_)
-        forward.add(torch.sub, x, self.mean.view(K, B, D), out=self.e)
-        forward.add(torch.mul, self.e, self.e, out=self.squares)
-        forward.add(self.squares.mul_, self.precision.view(K, B, D))
-        forward.add(torch.sum, self.squares, -1, out=self.log_p)
-        forward.add(torch.sum, self.log_variance.view(K, B, D), -1, out=total)
-        forward.add(self.log_p.add_, total)
-        forward.add(self.log_p.add_, D * LOG_2PI)
-        forward.add(self.log_p.mul_, -0.5)
+    def __init__(self, share: Share, head: Gaussian, h: Tensor, x: Tensor, K: int) -> None:
+        super().__init__(share)
+        self.head, self.h, self.x, self.K = head, h, x, K
+        self.mean, self.raw = (h.new_empty(len(h), x.shape[1]) for _ in range(2))
+        self.log_p = h.new_empty(K, len(x))
+        self.forward.linear(head.mean, h, self.mean)
+        self.forward.linear(head.log_variance, h, self.raw)
+        self.forward.add("gaussian", self.mean, self.raw, x, K, *x.shape, head.floor**2, self.log_p)
 
     def back(self, weights: Tensor) -> Tensor:
-        tape, to_mean, to_raw = self.backward, torch.empty_like(self.mean), torch.empty_like(self.raw)
-        w = weights.view(-1, 1)
-        tape.add(torch.mul, self.e.view_as(self.mean), self.precision, out=to_mean)
-        tape.add(to_mean.mul_, w)
-        tape.add(torch.sub, self.squares.view_as(self.raw), 1.0, out=to_raw)
-        tape.add(to_raw.mul_, w)
-        tape.add(to_raw.mul_, 0.5)
-        if self.head.floor:  # d log(e^raw + floor^2) / d raw = e^(raw - log s^2)
-            slope = torch.empty_like(self.raw)
-            tape.add(torch.sub, self.raw, self.log_variance, out=slope)
-            tape.add(slope.exp_)
-            tape.add(to_raw.mul_, slope)
+        to_mean, to_raw = (self.share.matrix(*self.mean.shape) for _ in range(2))
         to_h = torch.empty_like(self.h)
+        operands = (weights, self.mean, self.raw, self.x, self.K, *self.x.shape, self.head.floor**2)
+        self.backward.add("gaussian_backward", *operands, to_mean, to_raw)
         self.linear_back(self.head.mean, self.h, to_mean, to_h)
-        self.linear_back(self.head.log_variance, self.h, to_raw, None)
-        tape.add(to_h.addmm_, to_raw, self.head.log_variance.weight)
+        self.linear_back(self.head.log_variance, self.h, to_raw, to_h, more=1.0)
         return to_h
+
+
+class Share:
+    """The step with K samples of each of some rows, one share out of several: a list of calls for one thread.
+
+    `pool` holds the matrices of the rows of all shares, of which each share has its part.
+    """
+
+    def __init__(self, step: Step, index: int, pool: list[Tensor]) -> None:
+        self.forward, self.backward = Tape(), Tape()
+        self.index, self.pool, self.wholes = index, pool, {}
+        """wholes: of the matrices whose part this share has, by the address of the part."""
+        self.used = 0
+        """Matrices of the pool so far."""
+        self.products: list[tuple[Tensor, Tensor, Tensor]] = []
+        """Gradients of matrices that are made of all rows: parameter, a, b; the gradient is a' b, ..."""
+        self.places: list[tuple[Tensor, Tensor]] = []
+        """... and where it comes to lie."""
+        model, objective, K = step.model, step.objective, step.K
+        self.shares, self.K, self.rows, self.objective = step.count, K, len(step.x), objective
+        every = step.x.tensor_split(step.count)
+        x, self.first = every[index], sum(map(len, every[:index]))
+        self.x = x
+        self.wholes[x.data_ptr()] = step.x
+        q, p = cast(Conditional, model.q[0]), cast(Conditional, model.p[0])
+        d, new, B = model.latent[0], x.new_empty, len(x)
+        self.noise = new(K, B, d)
+
+        up: list[DensePart] = []
+        h = self.x
+        for layer in q.layers:
+            up.append(DensePart(self, cast(Dense, layer), h, root=not up))
+            h = up[-1].out
+        self.h, self.head = h, cast(Gaussian, q.head)
+        self.mean, self.log_variance = new(B, d), new(B, d)
+        self.forward.linear(self.head.mean, h, self.mean)
+        self.forward.linear(self.head.log_variance, h, self.log_variance)
+        self.z, self.log_q = self.matrix(K * B, d).view(K, B, d), new(K, B)
+        drawn = (self.mean, self.log_variance, self.noise, K, B, d)
+        self.forward.add("reparameterise", *drawn, self.z, self.log_q)
+
+        down: list[DensePart | MemoryPart] = []
+        h = self.z.view(K * B, d)
+        for layer in p.layers:
+            memory = isinstance(layer, MemoryLayer)
+            down.append((MemoryPart if memory else DensePart)(self, layer, h))  # type: ignore[arg-type]
+            h = down[-1].out
+        kind = BernoulliPart if isinstance(p.head, Bernoulli) else GaussianPart
+        self.likelihood = kind(self, p.head, h, self.x, K)  # type: ignore[arg-type]
+
+        compared = self._local_reconstruction(up, down[::-1], objective.local_reconstruction)
+        self.bound = new(B)
+        self.weights, self.squares = new(K, B), new(K, B)
+        """Derivatives of the loss by log w, and what dreg adds to them for Q."""
+        terms = (self.likelihood.log_p, self.z, self.log_q)
+        importance = K > 1 and objective.bound == "importance"
+        self.forward.add("weigh", *terms, K, B, d, importance, self.rows, self.bound, self.weights, self.squares)
+        self._back(up, down, compared)
+        parts: list[Part] = [*up, *down, self.likelihood, self.q_part]
+        self.gradients = [pair for part in parts for pair in part.gradients]
+        """Of the rows of this share alone."""
+        calls = [*self.forward.calls, *self.backward.calls]
+        self.calls = (Call * len(calls))(*calls)
+
+    def matrix(self, rows: int, units: int) -> Tensor:
+        """A place for so many rows of this share, beside those of the others."""
+        times = rows // len(self.x)  # K in P, 1 in Q
+        whole = self._common(times * self.rows, units)
+        own = whole[times * self.first :][:rows]
+        self.wholes[own.data_ptr()] = whole
+        return own
+
+    def _common(self, *shape: int) -> Tensor:
+        """The next matrix of the pool, which the first share makes."""
+        if self.index == 0:
+            self.pool.append(self.x.new_empty(shape))
+        self.used += 1
+        return self.pool[self.used - 1]
+
+    def whole(self, own: Tensor) -> Tensor:
+        """The rows of all shares."""
+        return self.wholes[own.data_ptr()]
+
+    def _local_reconstruction(
+        self, up: list[DensePart], down: Sequence[DensePart | MemoryPart], weights: Sequence[Sequence[float]]
+    ) -> dict[int, Comparison]:
+        """lambda * mean (a - b)^2 of every layer, a and b being standardised over all rows. Returns what the output of
+        each layer of P receives; the pre-activation of Q is told (`compared`).
+        """
+        found: dict[int, Comparison] = {}
+        self.errors: list[tuple[float, Tensor]] = []
+        """What a sum of squares counts in the loss, and the sum."""
+        if not any(map(any, weights)):
+            return found
+        for q, p, weight in zip(up, down, weights[0], strict=True):
+            if not weight:
+                continue
+            (B, units), new = q.pre.shape, q.pre.new_empty
+            a, b, difference, error, numbers = new(B, units), new(B, units), new(B, units), new(()), new(2, units)
+            self.forward.add("standardise", p.out, self.K, B, units, EPS, False, numbers, a)
+            self.forward.add("standardise", q.pre, 1, B, units, EPS, True, q.numbers, b)  # batch norm has taken these
+            self.forward.add("compare", a, b, a.numel(), difference, error)
+            share = weight / (self.rows * units)
+            self.errors.append((share, error))
+            found[id(p)] = Comparison(p.out, self.K, numbers, a, difference, 2 * share)
+            q.compared = Comparison(q.pre, 1, q.numbers, b, difference, -2 * share)
+        return found
+
+    def _back(
+        self, up: list[DensePart], down: Sequence[DensePart | MemoryPart], compared: dict[int, Comparison]
+    ) -> None:
+        tape, weighed = self.backward, None
+        if self.objective.estimator == "dreg":
+            slope = cast(Tensor, self.likelihood.slope(self.squares))
+            for part in reversed(down):
+                slope = cast(Tensor, part.slope(slope))
+            weighed = slope
+        to_z = self.likelihood.back(self.weights)
+        for part in reversed(down):
+            if id(part) in compared:
+                compared[id(part)].back(tape, to_z)
+            to_z = cast(Tensor, part.back(to_z))
+        to_log_q, fixed = torch.empty_like(self.log_q), self.objective.estimator != "plain"
+        known = (self.z, self.noise, self.log_variance, self.weights, self.squares, weighed)
+        tape.add("path", to_z, *known, *self.z.shape, fixed, to_log_q)
+        to_mean, to_log_variance = (self.matrix(*self.mean.shape) for _ in range(2))
+        operands = (to_z, to_log_q, self.log_variance, self.noise, *self.z.shape)
+        tape.add("reparameterise_backward", *operands, to_mean, to_log_variance)
+        self.q_part = Part(self)
+        to_h = torch.empty_like(self.h) if up else None
+        self.q_part.linear_back(self.head.mean, self.h, to_mean, to_h)
+        self.q_part.linear_back(self.head.log_variance, self.h, to_log_variance, to_h, more=1.0)
+        for layer in reversed(up):
+            to_h = layer.back(cast(Tensor, to_h))
+        if self.products:
+            self._products(tape)
+
+    def _products(self, tape: Tape) -> None:
+        """The gradients that are made of all rows: of each matrix this thread makes some rows."""
+        tape.add("meet")
+        for parameter, a, b in self.products:
+            place = self._common(*parameter.shape)
+            self.places.append((parameter, place))
+            own = place.tensor_split(self.shares)[self.index]
+            if len(own):
+                tape.product(a.tensor_split(self.shares, 1)[self.index].t(), b, own)
 
 
 def _hooked(parameter: nn.Parameter) -> bool:
@@ -306,41 +458,31 @@ class Step:
     """
 
     def __init__(self, model: DGM, objective: Objective, K: int, B: int) -> None:
-        forward, backward = Tape(), Tape()
-        q, p = cast(Conditional, model.q[0]), cast(Conditional, model.p[0])
-        d, new = model.latent[0], next(model.parameters()).new_empty
-        self.forward, self.backward, self.K, self.B, self.objective = forward, backward, K, B, objective
-        self.x, self.noise = new(B, model.likelihood.columns), new(K, B, d)
-
-        up: list[DensePart] = []
-        h = self.x
-        for layer in q.layers:
-            up.append(DensePart(forward, backward, cast(Dense, layer), h, root=not up))
-            h = up[-1].out
-        self.h, self.head = h, cast(Gaussian, q.head)
-        self.mean, self.log_variance = new(B, d), new(B, d)
-        for linear, out in ((self.head.mean, self.mean), (self.head.log_variance, self.log_variance)):
-            forward.add(torch.addmm, linear.bias, h, linear.weight.t(), out=out)
-        self.z, self.log_q = new(K, B, d), new(K, B)
-        shape = (K, B, d)
-        forward.kernel("reparameterise", self.mean, self.log_variance, self.noise, *shape, self.z, self.log_q)
-
-        down: list[DensePart | MemoryPart] = []
-        h = self.z.view(K * B, d)
-        for layer in p.layers:
-            memory = isinstance(layer, MemoryLayer)
-            down.append((MemoryPart if memory else DensePart)(forward, backward, layer, h))  # type: ignore[arg-type]
-            h = down[-1].out
-        kind = BernoulliPart if isinstance(p.head, Bernoulli) else GaussianPart
-        self.likelihood = kind(forward, backward, p.head, h, self.x, K)  # type: ignore[arg-type]
-
-        self.weights, self.squares, self.to_log_q = (torch.zeros_like(self.log_q) for _ in range(3))
-        """Derivatives of the loss by log w, what dreg adds to them for Q, and derivatives by log q."""
-        terms = self._local_reconstruction(up, down[::-1], objective.local_reconstruction)
-        self._back(up, down, terms)
-        parts: list[Part] = [*up, *down, self.likelihood, self.q_part]
-        self.gradients = [pair for part in parts for pair in part.gradients]
+        if not fits(model, objective):
+            raise ValueError("a step of this model cannot be written down")
+        self.model, self.objective, self.K = model, objective, K
+        self.x = next(model.parameters()).new_empty(B, model.likelihood.columns)
         self.modules, self.places = [*model.modules()], [(p, p.data_ptr()) for p in model.parameters()]
+        threads = torch.get_num_threads()
+        self.write(threads if min(B, K * B // ROWS) >= threads else 1)
+
+    def write(self, shares: int) -> None:
+        """One list of calls for each of so many shares of the rows."""
+        self.count = shares
+        pool: list[Tensor] = []
+        self.shares = [Share(self, index, pool) for index in range(shares)]
+        self.lists = (ctypes.c_void_p * shares)(*(ctypes.addressof(share.calls) for share in self.shares))
+        self.lengths = (ctypes.c_long * shares)(*(len(share.calls) for share in self.shares))
+        whole = {id(parameter): [place] for parameter, place in self.shares[0].places}
+        for share in self.shares:
+            for parameter, place in share.gradients:
+                whole.setdefault(id(parameter), []).append(place)
+        self.gradients = [(parameter, whole[id(parameter)]) for parameter, _ in self.places if id(parameter) in whole]
+        several = [places for _, places in self.gradients if shares > 1 and len(places) == shares]
+        self.copies = addresses([place for places in several for place in places])
+        self.sizes = (ctypes.c_long * len(several))(*(places[0].numel() for places in several))
+        widest = max([net.linear.out_features for net in self.modules if isinstance(net, Dense)], default=0)
+        self.tables = self.x.new_empty(2, shares, 2 * widest + 1)
 
     @property
     def moved(self) -> bool:
@@ -358,116 +500,35 @@ class Step:
             and not torch.compiler.is_compiling()
         )
 
-    def _local_reconstruction(
-        self, up: list[DensePart], down: Sequence[DensePart | MemoryPart], weights: Sequence[Sequence[float]]
-    ) -> dict[int, Tensor]:
-        """lambda * mean (a - b)^2 of every layer, a and b being standardised over all rows. Returns what the output of
-        each layer of P receives; the pre-activation of Q is told (`extra`).
-        """
-        found: dict[int, Tensor] = {}
-        self.errors: list[tuple[float, Tensor]] = []
-        if not any(map(any, weights)):
-            return found
-        for q, p, weight in zip(up, down, weights[0], strict=True):
-            if not weight:
-                continue
-            both = []
-            for h, K in ((p.out, self.K), (q.pre, 1)):
-                units = h.shape[1]
-                numbers, out, gradient = h.new_empty(2, units), h.new_empty(self.B, units), torch.empty_like(h)
-                self.forward.kernel("standardise", h, K, self.B, units, EPS, numbers, out)
-                both.append((h, K, numbers, out, gradient))
-            (_, _, _, a, _), (_, _, _, b, _) = both
-            difference, squares, error = torch.empty_like(a), torch.empty_like(a), a.new_empty(())
-            self.forward.add(torch.sub, a, b, out=difference)
-            self.forward.add(torch.mul, difference, difference, out=squares)
-            self.forward.add(torch.mean, squares, (0, 1), out=error)
-            self.errors.append((weight, error))
-            for (h, K, numbers, out, gradient), sign in zip(both, (1, -1), strict=True):
-                to_out = torch.empty_like(out)
-                self.backward.add(torch.mul, difference, sign * 2 * weight / out.numel(), out=to_out)
-                operands = (to_out, h, out, K, self.B, out.shape[1], numbers)
-                self.backward.kernel("standardise_backward", *operands, gradient)
-            found[id(p)], q.extra = both[0][4], both[1][4]
-        return found
-
-    def _back(self, up: list[DensePart], down: Sequence[DensePart | MemoryPart], terms: dict[int, Tensor]) -> None:
-        tape, w = self.backward, self.weights.unsqueeze(-1)
-        path = self._path(tape)
-        if self.objective.estimator == "dreg":
-            slope = self.likelihood.slope(self.squares)
-            for part in reversed(down):
-                slope = part.slope(cast(Tensor, slope))
-            weighed = cast(Tensor, slope).view_as(self.z)
-        gradient = self.likelihood.back(self.weights)
-        for part in reversed(down):
-            if id(part) in terms:
-                tape.add(gradient.add_, terms[id(part)])
-            gradient = cast(Tensor, part.back(gradient))
-        to_z = gradient.view_as(self.z)
-        tape.add(to_z.addcmul_, path, w)
-        if self.objective.estimator == "dreg":
-            # So far each z_k has received v_k; what it lacks, in place of the score of q, is v_k^2 - v_k.
-            tape.add(to_z.add_, weighed)
-            tape.add(to_z.addcmul_, path, self.squares.unsqueeze(-1))
-        to_mean, to_log_variance = torch.empty_like(self.mean), torch.empty_like(self.mean)
-        operands = (to_z, self.to_log_q, self.log_variance, self.noise, *self.z.shape)
-        tape.kernel("reparameterise_backward", *operands, to_mean, to_log_variance)
-        self.q_part = Part(self.forward, tape)
-        to_h = torch.empty_like(self.h) if up else None
-        self.q_part.linear_back(self.head.mean, self.h, to_mean, to_h)
-        self.q_part.linear_back(self.head.log_variance, self.h, to_log_variance, None)
-        if to_h is None:
-            return
-        tape.add(to_h.addmm_, to_log_variance, self.head.log_variance.weight)
-        for layer in reversed(up):
-            to_h = layer.back(cast(Tensor, to_h))
-
-    def _path(self, tape: Tape) -> Tensor:
-        """What log p(z) - log q(z|x) gives to z: -z; and noise/s where the parameters of q are constants in log q. For
-        `plain` they are not: there log q of z = mu + s*noise depends on s alone.
-        """
-        path = torch.empty_like(self.z)
-        if self.objective.estimator == "plain":
-            tape.add(torch.neg, self.z, out=path)
-            tape.add(torch.neg, self.weights, out=self.to_log_q)
-            return path
-        inverse = torch.empty_like(self.log_variance)
-        tape.add(torch.mul, self.log_variance, -0.5, out=inverse)
-        tape.add(inverse.exp_)
-        tape.add(torch.mul, self.noise, inverse, out=path)
-        tape.add(path.sub_, self.z)
-        return path
-
     @torch.no_grad()
     def __call__(self, batch: Batch, noise: Levels) -> Float[Tensor, "2"]:
-        if batch.x.shape != self.x.shape or noise[0].shape != self.noise.shape:
-            raise ValueError(f"this step is for rows {tuple(self.x.shape)} and noise {tuple(self.noise.shape)}")
+        wanted = (self.K, len(self.x), self.model.latent[0])
+        if batch.x.shape != self.x.shape or noise[0].shape != wanted:
+            raise ValueError(f"this step is for rows {tuple(self.x.shape)} and noise {wanted}")
         self.x.copy_(batch.x)
-        self.noise.copy_(noise[0])
-        self.forward.run()
-        log_w = self.likelihood.log_p + log_prior(self.z) - self.log_q
-        if self.K == 1 or self.objective.bound == "elbo":
-            bound = log_w.mean(0)
-            self.weights.fill_(-1 / (self.K * self.B))
-            self.squares.zero_()
-        else:
-            bound = torch.logsumexp(log_w, 0) - math.log(self.K)
-            v = torch.softmax(log_w, 0)
-            torch.mul(v, -1 / self.B, out=self.weights)
-            torch.mul(v * v - v, -1 / self.B, out=self.squares)
-        self.backward.run()
-        for parameter, gradient in self.gradients:
-            parameter.grad = gradient
-        mean = bound.mean()
-        return torch.stack([sum((weight * error for weight, error in self.errors), -mean), mean])
+        if not self._run(noise[0]):  # somebody keeps the threads from it
+            self.write(1)
+            self._run(noise[0])
+        for parameter, copies in self.gradients:
+            parameter.grad = copies[0]
+        mean = torch.cat([share.bound for share in self.shares]).mean()
+        errors = [weight * error for share in self.shares for weight, error in share.errors]
+        return torch.stack([sum(errors, -mean), mean])
+
+    def _run(self, noise: Float[Tensor, "K B d"]) -> bool:
+        """Make all calls; False if there were too few threads, and nothing was done."""
+        for share, own in zip(self.shares, noise.tensor_split(len(self.shares), 1), strict=True):
+            share.noise.copy_(own)
+        tables = (self.tables.data_ptr(), self.tables.shape[-1])
+        gradients = (self.copies, self.sizes, len(self.sizes))
+        return not cast(ctypes.CDLL, library()).run(self.lists, self.lengths, len(self.shares), *tables, *gradients)
 
 
 class Written:
-    """The steps of a model that are written down so far, by objective, K and B."""
+    """The steps of a model that are written down so far, by objective, K, B and number of threads."""
 
     def __init__(self) -> None:
-        self.steps: dict[tuple[Objective, int, int], Step | None] = {}
+        self.steps: dict[tuple[Objective, int, int, int], Step | None] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Written:
         return Written()  # a step knows its model by addresses
@@ -476,8 +537,8 @@ class Written:
         """The step for this batch; None if it is autograd's."""
         if batch.observed is not None or batch.context is not None:
             return None
-        key = objective, len(noise[0]), len(batch.x)
+        key = objective, len(noise[0]), len(batch.x), torch.get_num_threads()
         step = self.steps.get(key)
         if key not in self.steps or (step is not None and step.moved):
-            step = self.steps[key] = Step(model, *key) if fits(model, objective) else None
+            step = self.steps[key] = Step(model, *key[:3]) if fits(model, objective) else None
         return step if step is not None and step.alone else None

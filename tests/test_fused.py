@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -45,6 +48,7 @@ CASES = {
         "objective.samples=3",
     ],
     "one layer": ["model.hidden=[19]", "model.slots=[7]", "objective.local_reconstruction=[0.3]"],
+    "one slot": [*MEMORY, "model.slots=[1, 1]", "objective.samples=2"],
     "no layers": ["model.hidden=[]", "model.slots=[]", "objective.local_reconstruction=[]"],
 }
 
@@ -65,14 +69,16 @@ def rows(model: DGM, B: int = 11) -> Batch:
 
 
 @needs_kernels
+@pytest.mark.parametrize("shares", [1, 2, 3])
 @pytest.mark.parametrize("name", CASES)
-def test_loss_bound_and_gradients_are_those_of_autograd(name: str) -> None:
-    """In float64, autograd's are exact enough to be the truth."""
+def test_loss_bound_and_gradients_are_those_of_autograd(name: str, shares: int) -> None:
+    """In float64, autograd's are exact enough to be the truth. So it is however many threads share the rows."""
     model, recipe = case(CASES[name])
     assert fits(model, recipe.objective)
     batch, K = rows(model), recipe.objective.samples
     noise = model.noise(K, len(batch.x), torch.Generator().manual_seed(2))
     step = Step(model, recipe.objective, K, len(batch.x))
+    step.write(shares)
     step(Batch(torch.zeros_like(batch.x)), noise)  # nothing of an earlier call may stay
     found = step(batch, noise)
 
@@ -86,6 +92,55 @@ def test_loss_bound_and_gradients_are_those_of_autograd(name: str) -> None:
         if parameter.grad is not None and other.grad is not None:
             error = float((parameter.grad.double() - other.grad).norm() / (other.grad.norm() + 1e-9))
             assert error < 2e-5, path
+
+
+@needs_kernels
+@pytest.mark.parametrize("B", [11, 200])
+def test_threads_that_share_rows_do_the_same_every_time(B: int) -> None:
+    """To the bit, whichever comes first: a resumed run depends on it. And everybody's number of threads stays."""
+    model, recipe = case([*MEMORY, "objective.samples=3"])
+    batch = rows(model, B)
+    noise = model.noise(3, B, torch.Generator().manual_seed(2))
+    step, before = Step(model, recipe.objective, 3, B), torch.__config__.parallel_info()
+    step.write(3)
+    first = [step(batch, noise), *(places[0].clone() for _, places in step.gradients)]
+    for _ in range(20):
+        again = [step(batch, noise), *(places[0] for _, places in step.gradients)]
+        assert all(a.equal(b) for a, b in zip(first, again, strict=True))
+    assert torch.__config__.parallel_info() == before
+
+
+@needs_kernels
+def test_rows_are_shared_where_there_are_enough_for_every_thread() -> None:
+    model, recipe = case(MEMORY)
+    threads = torch.get_num_threads()
+    try:
+        for asked, K, B, shares in ((1, 1, 400, 1), (2, 1, 99, 1), (2, 1, 100, 2), (3, 200, 2, 1), (3, 50, 3, 3)):
+            torch.set_num_threads(asked)
+            assert len(Step(model, recipe.objective, K, B).shares) == shares
+    finally:
+        torch.set_num_threads(threads)
+
+
+LIMITED = """
+import torch
+from tests.test_fused import MEMORY, Step, case, rows
+model, recipe = case(MEMORY)
+batch, noise = rows(model), model.noise(1, 11, torch.Generator())
+step = Step(model, recipe.objective, 1, 11)
+wanted = [step(batch, noise), *(parameter.grad.clone() for parameter, _ in step.gradients)]
+step.write(2)
+found = [step(batch, noise), *(parameter.grad for parameter, _ in step.gradients)]
+assert len(step.shares) == 1
+assert all(a.equal(b) for a, b in zip(wanted, found, strict=True))
+"""
+
+
+@needs_kernels
+def test_a_step_for_more_threads_than_there_are_is_written_anew() -> None:
+    """Threads that wait for others which never come would wait for ever."""
+    limited = os.environ | {"OMP_THREAD_LIMIT": "1"}
+    subprocess.run([sys.executable, "-c", LIMITED], check=True, env=limited, timeout=120)
 
 
 @needs_kernels
@@ -104,6 +159,8 @@ def test_loss_bound_and_gradients_are_those_of_autograd(name: str) -> None:
 def test_recipes_that_do_not_fit(settings: list[str]) -> None:
     model, recipe = case([*settings, "objective.local_reconstruction=[]"])
     assert not fits(model, recipe.objective)
+    with pytest.raises(ValueError, match="cannot be written down"):
+        Step(model, recipe.objective, 1, 100)
 
 
 @needs_kernels

@@ -130,7 +130,8 @@ class _BatchNormRelu(torch.autograd.Function):
     def forward(ctx: Any, h: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
         numbers, out = h.new_empty(3, h.shape[-1]), torch.empty_like(h)
         addressed = (v.data_ptr() for v in (gamma, beta))
-        _kernels().batch_norm_relu(h.data_ptr(), *_rows_units(h), *addressed, EPS, numbers.data_ptr(), out.data_ptr())
+        places = (numbers.data_ptr(), out.data_ptr())
+        _kernels().batch_norm_relu(h.data_ptr(), *_rows_units(h), *addressed, EPS, *places, None)
         ctx.save_for_backward(h, numbers, beta)
         return out
 
@@ -143,7 +144,7 @@ class _BatchNormRelu(torch.autograd.Function):
         step = 4 * h.shape[-1]
         three = (numbers.data_ptr() + i * step for i in range(3))
         addressed = (v.data_ptr() for v in (beta, to_h, to_gamma, to_beta))
-        _kernels().normalise_backward(gradient.data_ptr(), h.data_ptr(), *_rows_units(h), *three, *addressed)
+        _kernels().normalise_backward(gradient.data_ptr(), h.data_ptr(), *_rows_units(h), *three, *addressed, None)
         return to_h, to_gamma, to_beta
 
 
@@ -198,7 +199,8 @@ class _StandardisedMean(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor) -> Tensor:
         samples, numbers, out = _samples(h), h.new_empty(2, h.shape[-1]), h.new_empty(h.shape[-2:])
-        _kernels().standardise(h.data_ptr(), samples, *out.shape, EPS, numbers.data_ptr(), out.data_ptr())
+        places = (numbers.data_ptr(), out.data_ptr())
+        _kernels().standardise(h.data_ptr(), samples, *out.shape, EPS, False, *places, None)
         ctx.save_for_backward(h, numbers, out)
         return out
 
@@ -208,7 +210,8 @@ class _StandardisedMean(torch.autograd.Function):
         h, numbers, out = ctx.saved_tensors
         gradient, to_h = gradients[0].contiguous(), torch.empty_like(h)
         addressed = (v.data_ptr() for v in (gradient, h, out))
-        _kernels().standardise_backward(*addressed, _samples(h), *out.shape, numbers.data_ptr(), to_h.data_ptr())
+        last = (numbers.data_ptr(), 1.0, False, to_h.data_ptr(), None)
+        _kernels().standardise_backward(*addressed, _samples(h), *out.shape, *last)
         return to_h
 
 

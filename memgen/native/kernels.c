@@ -6,11 +6,15 @@
    threads alone. functions.py calls these and says what they compute; tests/test_native.py holds them to plain torch. */
 
 #include <omp.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #if defined(__x86_64__)
 #include <xmmintrin.h>
+#define PAUSE _mm_pause()
+#else
+#define PAUSE (void)0
 #endif
 
 #if defined(__AVX512F__)
@@ -102,8 +106,47 @@ static inline float sum_of_logs(V factors, long k) {
         }                                                                                                             \
     }
 
-/* Small matrices are done by one thread: waking the others takes longer. */
-static int threads_for(long entries) { return entries < 16384 ? 1 : omp_get_max_threads(); }
+/* Small matrices are done by one thread: waking the others takes longer. So is a share of the rows (program.c). */
+static int threads_for(long entries) { return entries < 16384 || omp_in_parallel() ? 1 : omp_get_max_threads(); }
+
+/* Where the rows are shared between threads that each go through a whole program, some sums are over the rows of all: the
+   threads meet, and each takes what the others have brought. There are two sets of tables, because one thread may have
+   gone on to the next meeting while another still reads. */
+typedef struct {
+    long shares, size; /* threads; floats of a table */
+    float *tables;     /* 2 x shares x size */
+    long arrived, met; /* how many are here, and how many meetings there were */
+} Meeting;
+typedef struct {
+    Meeting *meeting;
+    long index, met; /* which of the threads it is, and at how many meetings it was */
+} Seat;              /* NULL: there is nobody else */
+
+static float *table(const Seat *seat, long index) {
+    const Meeting *m = seat->meeting;
+    return m->tables + (seat->met % 2 * m->shares + index) * m->size;
+}
+static void meet(Seat *seat) {
+    Meeting *m = seat->meeting;
+    long met = seat->met;
+    if (__atomic_add_fetch(&m->arrived, 1, __ATOMIC_ACQ_REL) == m->shares) {
+        m->arrived = 0;
+        __atomic_store_n(&m->met, met + 1, __ATOMIC_RELEASE);
+    }
+    for (long tries = 1; __atomic_load_n(&m->met, __ATOMIC_ACQUIRE) == met; tries++) {
+        PAUSE;
+        if (tries % 4096 == 0) sched_yield(); /* the one that is late may need this processor */
+    }
+}
+/* Add up what all have: own becomes the sum, in the order of the threads. */
+static void add_all(float *own, long size, Seat *seat) {
+    if (!seat) return;
+    memcpy(table(seat, seat->index), own, 4 * size);
+    meet(seat);
+    memcpy(own, table(seat, 0), 4 * size);
+    for (long t = 1; t < seat->meeting->shares; t++) EACH(j, size) own[j] += table(seat, t)[j];
+    seat->met++;
+}
 
 /* Add the parts of all threads, each `size` floats, into the first. */
 static void add_parts(float *parts, int threads, long size) {
@@ -154,6 +197,28 @@ void moments(const float *h, long rows, long units, float *mean, float *variance
     free(parts);
 }
 
+/* The same over the rows of all. */
+static void moments_of_all(const float *h, long rows, long units, float *mean, float *variance, Seat *seat) {
+    moments(h, rows, units, mean, variance);
+    if (!seat) return;
+    float *own = table(seat, seat->index), before = 0;
+    own[0] = rows;
+    memcpy(own + 1, mean, 4 * units);
+    memcpy(own + 1 + units, variance, 4 * units);
+    meet(seat);
+    EACH(t, seat->meeting->shares) {
+        const float *m = table(seat, t) + 1, *v = m + units, n = m[-1];
+        if (t == 0) memcpy(mean, m, 4 * units);
+        EACH(j, units) { /* Chan's update, here of the variance itself */
+            float shift = m[j] - mean[j], part = n / (before + n);
+            mean[j] += shift * part;
+            variance[j] = t == 0 ? v[j] : variance[j] + part * (v[j] - variance[j]) + shift * shift * part * (1 - part);
+        }
+        before += n;
+    }
+    seat->met++;
+}
+
 /* out = max(0, (h - mean) * scale + beta) */
 void normalise(const float *h, long rows, long units, const float *mean, const float *scale, const float *beta,
                float *out) {
@@ -166,9 +231,9 @@ void normalise(const float *h, long rows, long units, const float *mean, const f
 
 /* Batch norm and ReLU in training. numbers: mean, 1 / sqrt(variance + epsilon) and gamma times that, `units` each. */
 void batch_norm_relu(const float *h, long rows, long units, const float *gamma, const float *beta, float epsilon,
-                     float *numbers, float *out) {
+                     float *numbers, float *out, Seat *seat) {
     float *inverse = numbers + units, *scale = inverse + units;
-    moments(h, rows, units, numbers, inverse);
+    moments_of_all(h, rows, units, numbers, inverse, seat);
     EACH(j, units) inverse[j] = 1 / __builtin_sqrtf(inverse[j] + epsilon);
     EACH(j, units) scale[j] = gamma[j] * inverse[j];
     normalise(h, rows, units, numbers, scale, beta, out);
@@ -187,9 +252,9 @@ void add_bias_relu(float *h, long rows, long units, const float *bias) {
    d beta = sum g,  d gamma = sum g xhat,  d h = gamma / sigma * (g - mean g - xhat mean(g xhat)),  xhat = (h - mean) / sigma */
 void normalise_backward(const float *gradient, const float *h, long rows, long units, const float *mean,
                         const float *inverse, const float *scale, const float *beta, float *to_h, float *to_gamma,
-                        float *to_beta) {
+                        float *to_beta, Seat *seat) {
     int most = threads_for(rows * units);
-    float *parts = calloc((size_t)most * 2 * units, 4);
+    float *parts = calloc((size_t)most * 2 * units + 1, 4);
     #pragma omp parallel num_threads(most)
     {
         int t = omp_get_thread_num(), threads = omp_get_num_threads();
@@ -212,8 +277,13 @@ void normalise_backward(const float *gradient, const float *h, long rows, long u
             EACH(j, units) {
                 to_beta[j] = parts[j];
                 to_gamma[j] = parts[units + j] * inverse[j];
-                parts[j] /= rows;
-                parts[units + j] *= inverse[j] * inverse[j] / rows;
+            }
+            parts[2 * units] = rows; /* nobody needs any more what was there */
+            add_all(parts, 2 * units + 1, seat);
+            float all_rows = parts[2 * units];
+            EACH(j, units) {
+                parts[j] /= all_rows;
+                parts[units + j] *= inverse[j] * inverse[j] / all_rows;
             }
         }
         BLOCKS(FEW, rows, units, t, threads,
@@ -295,35 +365,44 @@ static void mean_of_samples(const float *h, long samples, long rows, long units,
 }
 
 /* out[b] = mean_k (h[k, b] - mean) / sqrt(variance + epsilon), mean and variance over all k and b.
-   numbers: mean and 1 / sqrt(variance + epsilon), `units` each. */
-void standardise(const float *h, long samples, long rows, long units, float epsilon, float *numbers, float *out) {
+   numbers: mean and 1 / sqrt(variance + epsilon), `units` each; `known` says that they are there already. */
+void standardise(const float *h, long samples, long rows, long units, float epsilon, int known, float *numbers, float *out,
+                 Seat *seat) {
     float *inverse = numbers + units;
-    moments(h, samples * rows, units, numbers, inverse);
-    EACH(j, units) inverse[j] = 1 / __builtin_sqrtf(inverse[j] + epsilon);
+    if (!known) {
+        moments_of_all(h, samples * rows, units, numbers, inverse, seat);
+        EACH(j, units) inverse[j] = 1 / __builtin_sqrtf(inverse[j] + epsilon);
+    }
     if (samples > 1) mean_of_samples(h, samples, rows, units, out);
     const float *average = samples > 1 ? out : h;
     EACH(i, rows) EACH(j, units) out[i * units + j] = (average[i * units + j] - numbers[j]) * inverse[j];
 }
 
 /* Each of the standardised samples receives a share of the gradient; the rest is that of batch norm:
-   to_h[k, b] = inverse * (gradient[b] / samples - mean g - (h[k, b] - mean) * inverse * mean(g out)) */
+   to_h[k, b] = factor * inverse * (gradient[b] / samples - mean g - (h[k, b] - mean) * inverse * mean(g out)), or `more` by
+   that than it is */
 void standardise_backward(const float *gradient, const float *h, const float *out, long samples, long rows, long units,
-                          const float *numbers, float *to_h) {
+                          const float *numbers, float factor, int more, float *to_h, Seat *seat) {
     const float *mean = numbers, *inverse = numbers + units;
-    float *shift = calloc(2 * units, 4), *slope = shift + units, share = 1.0f / samples;
+    float *shift = calloc(3 * units + 1, 4), *slope = shift + units, *scale = slope + units + 1, share = 1.0f / samples;
     EACH(i, rows) EACH(j, units) {
         shift[j] += gradient[i * units + j];
         slope[j] += gradient[i * units + j] * out[i * units + j];
     }
+    slope[units] = samples * rows;
+    add_all(shift, 2 * units + 1, seat);
+    float all_rows = slope[units];
     EACH(j, units) {
-        shift[j] /= samples * rows;
-        slope[j] *= inverse[j] / (samples * rows);
+        shift[j] /= all_rows;
+        slope[j] *= inverse[j] / all_rows;
+        scale[j] = factor * inverse[j];
     }
     #pragma omp parallel for num_threads(threads_for(samples * rows * units)) schedule(static)
     for (long i = 0; i < samples * rows; i++) {
         const float *g = gradient + i % rows * units, *own = h + i * units;
         float *to = to_h + i * units;
-        EACH(j, units) to[j] = inverse[j] * (g[j] * share - shift[j] - (own[j] - mean[j]) * slope[j]);
+        if (more) EACH(j, units) to[j] += scale[j] * (g[j] * share - shift[j] - (own[j] - mean[j]) * slope[j]);
+        else EACH(j, units) to[j] = scale[j] * (g[j] * share - shift[j] - (own[j] - mean[j]) * slope[j]);
     }
     free(shift);
 }

@@ -1,4 +1,5 @@
-"""Compile kernels.c once for this machine, keep it in the cache, and load it; without a compiler there is plain torch.
+"""Compile program.c, which includes kernels.c, once for this machine, keep it in the cache, and load it; without a
+compiler there is plain torch.
 
 The compiler takes about two seconds, once. Set MEMGEN_NATIVE=0 to do without.
 """
@@ -18,6 +19,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,12 +35,16 @@ KINDS = ("model name", "flags", "Features", "CPU")
 pointer, number = ctypes.c_void_p, ctypes.c_long
 SIGNATURES: dict[str, tuple[type, ...]] = {
     "moments": (pointer, number, number, pointer, pointer),
-    "batch_norm_relu": (pointer, number, number, pointer, pointer, ctypes.c_float, pointer, pointer),
-    "normalise_backward": (pointer, pointer, number, number, *[pointer] * 7),
+    "batch_norm_relu": (pointer, number, number, pointer, pointer, ctypes.c_float, *[pointer] * 3),
+    "normalise_backward": (pointer, pointer, number, number, *[pointer] * 8),
     "mlp": (pointer, pointer, number, number, pointer, pointer),
     "mlp_backward": (pointer, pointer, pointer, number, number, *[pointer] * 4),
-    "standardise": (pointer, number, number, number, ctypes.c_float, pointer, pointer),
-    "standardise_backward": (pointer, pointer, pointer, number, number, number, pointer, pointer),
+    "standardise": (pointer, number, number, number, ctypes.c_float, ctypes.c_int, *[pointer] * 3),
+    "standardise_backward": (
+        *[pointer] * 3,
+        *[number] * 3,
+        *(pointer, ctypes.c_float, ctypes.c_int, pointer, pointer),
+    ),
     "reparameterise": (pointer, pointer, pointer, number, number, number, pointer, pointer),
     "reparameterise_backward": (*[pointer] * 4, number, number, number, pointer, pointer),
     "add_bias_relu": (pointer, number, number, pointer),
@@ -50,9 +56,31 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "read_rows": (pointer, pointer, pointer, number, number, number, pointer),
     "read_rows_backward_weights": (pointer, pointer, pointer, number, number, number, pointer),
     "read_rows_backward_slots": (*[pointer] * 4, number, number, number, pointer),
+    "use_blas": (pointer, pointer),
+    "run": (pointer, pointer, number, pointer, number, pointer, pointer, number),
     "flush_denormals": (ctypes.c_int,),
     "flushing": (),
 }
+
+
+SOURCES = ("program.c", "kernels.c")
+"""The first includes the second."""
+
+
+Value = Tensor | ctypes.Array[Any] | int | float | None
+"""What becomes an operand of a call."""
+
+
+class Operand(ctypes.Union):
+    """Of a call in a program: a whole number, a float, or an address."""
+
+    _fields_ = (("n", ctypes.c_int64), ("f", ctypes.c_double), ("p", ctypes.c_void_p))
+
+
+class Call(ctypes.Structure):
+    """A call in a program (program.c)."""
+
+    _fields_ = (("work", ctypes.c_void_p), ("operands", Operand * 16))
 
 
 @cache
@@ -86,17 +114,18 @@ def _load(compiler: list[str]) -> ctypes.CDLL:
 
 def _compiled(compiler: list[str]) -> Path:
     """The file of the kernels in the cache, made if it is not there."""
-    source = (resources.files("memgen") / "native" / "kernels.c").read_bytes()
+    sources = {name: (resources.files("memgen") / "native" / name).read_bytes() for name in SOURCES}
     about = "\n".join([*compiler, *FLAGS, _processor(), *platform.libc_ver(), torch.__version__])
-    name = hashlib.sha256(source + about.encode()).hexdigest()[:16]
+    name = hashlib.sha256(b"".join(sources.values()) + about.encode()).hexdigest()[:16]
     folder = cache_folder() / "native"
     path = folder / f"kernels-{name}.so"
     if not _whole(path):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            written, made = Path(scratch) / "kernels.c", Path(scratch) / path.name
-            written.write_bytes(source)
-            command = [*compiler, *FLAGS, "-shared", str(written), "-o", str(made), "-lm"]
+            for name, source in sources.items():
+                (Path(scratch) / name).write_bytes(source)
+            made = Path(scratch) / path.name
+            command = [*compiler, *FLAGS, "-shared", str(Path(scratch) / SOURCES[0]), "-o", str(made), "-lm"]
             subprocess.run(command, check=True, capture_output=True, timeout=COMPILER_TIMEOUT)
             made.replace(path)  # at once, so that two processes may do this side by side
             path.with_suffix(".sha256").write_text(_digest(path))
@@ -135,6 +164,39 @@ def serves(*tensors: Tensor) -> bool:
         and torch._C._functorch.peek_interpreter_stack() is None  # torch.func wants formulas that it can transform
         and library() is not None
     )
+
+
+@cache
+def blas() -> bool:
+    """Tell the kernels where torch's own product of matrices is; False if it cannot be found. It is MKL's on most
+    machines, whose threads can be set for each thread by itself."""
+    kernels = library()
+    if kernels is None:
+        return False
+    try:
+        torch_cpu = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        product, threads = torch_cpu.sgemm_, torch_cpu.MKL_Set_Num_Threads_Local
+    except (OSError, AttributeError):
+        return False
+    kernels.use_blas(ctypes.cast(product, pointer), ctypes.cast(threads, pointer))
+    return True
+
+
+def call(name: str, *operands: Value) -> Call:
+    """A call of program.c. The operands must stay where they are."""
+    work = ctypes.cast(getattr(library(), f"call_{name}"), pointer)
+    return Call(work, (Operand * len(Call().operands))(*map(_operand, operands)))
+
+
+def _operand(value: Value) -> Operand:
+    if isinstance(value, Tensor):
+        assert value.dtype is torch.float32
+        return Operand(p=value.data_ptr())
+    if isinstance(value, ctypes.Array):
+        return Operand(p=ctypes.addressof(value))
+    if isinstance(value, float):
+        return Operand(f=value)
+    return Operand(p=None) if value is None else Operand(n=int(value))
 
 
 @contextmanager

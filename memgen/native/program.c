@@ -1,0 +1,307 @@
+/* A whole training step as a list of calls, made without Python in between (memgen/fused.py writes such lists).
+
+   The rows are shared between the threads: each goes through a list of its own with its own rows, activations and
+   gradients, and meets the others only where batch norm needs sums over all rows. What a thread has written it reads again
+   itself, so that activations stay in the cache of its core; at the end they make the gradients of the matrices together, a
+   part of each. The matrix products are those of torch's BLAS, on one thread each. */
+
+#include "kernels.c"
+
+typedef void (*Sgemm)(const char *, const char *, const int *, const int *, const int *, const float *, const float *,
+                      const int *, const float *, const int *, const float *, float *, const int *);
+typedef union {
+    int64_t n;
+    double f;
+    void *p;
+} Operand;
+#define OPERANDS 16
+typedef struct {
+    void (*work)(const Operand *, Seat *);
+    Operand o[OPERANDS];
+} Call;
+
+static Sgemm sgemm;
+static int (*set_threads)(int);
+
+/* The BLAS's product of matrices and its number of threads for the calling thread. */
+void use_blas(void *product, void *threads) {
+    sgemm = (Sgemm)product;
+    set_threads = (int (*)(int))threads;
+}
+
+#define CALL(name) void call_##name(const Operand *o, Seat *seat)
+#define P(i) ((float *)o[i].p)
+#define N(i) ((long)o[i].n)
+#define F(i) ((float)o[i].f)
+
+/* C (m, n) = A (m, k) B (k, n) + more * C; across_a: A is stored as (k, m), across_b: B as (n, k); and how far two stored rows
+   are apart. BLAS counts along columns, for which these are the transposed matrices: C' = B' A'. */
+CALL(product) {
+    (void)seat;
+    const int across_a = N(0), across_b = N(1), m = N(2), n = N(3), k = N(4), row_of_a = N(5), row_of_b = N(6);
+    const float one = 1, more = F(10);
+    sgemm(across_b ? "T" : "N", across_a ? "T" : "N", &n, &m, &k, &one, P(8), &row_of_b, P(7), &row_of_a, &more, P(9), &n);
+}
+
+/* Wait until all have come to this place. */
+CALL(meet) {
+    (void)o;
+    if (!seat) return;
+    meet(seat);
+    seat->met++;
+}
+
+/* Every row of out (rows, units) = bias */
+CALL(bias) {
+    (void)seat;
+    EACH(i, N(1)) memcpy(P(0) + i * N(2), P(3), 4 * N(2));
+}
+
+/* out[j] = sum of h (rows, units) over rows */
+CALL(sum_rows) {
+    (void)seat;
+    const long units = N(2);
+    const float *h = P(0);
+    float *out = P(3);
+    memset(out, 0, 4 * units);
+    EACH(i, N(1)) EACH(j, units) out[j] += h[i * units + j];
+}
+
+/* to = to + other */
+CALL(add) {
+    (void)seat;
+    float *to = P(0);
+    const float *other = P(1);
+    EACH(i, N(2)) to[i] += other[i];
+}
+
+CALL(batch_norm_relu) { batch_norm_relu(P(0), N(1), N(2), P(3), P(4), F(5), P(6), P(7), seat); }
+CALL(normalise_backward) {
+    const long units = N(3); /* numbers: mean, inverse and scale */
+    normalise_backward(P(0), P(1), N(2), units, P(4), P(4) + units, P(4) + 2 * units, P(5), P(6), P(7), P(8), seat);
+}
+CALL(mlp) {
+    (void)seat;
+    mlp(P(0), P(1), N(2), N(3), (const float *const *)o[4].p, P(5));
+}
+CALL(mlp_backward) {
+    (void)seat;
+    mlp_backward(P(0), P(1), P(2), N(3), N(4), (const float *const *)o[5].p, P(6), P(7), P(8));
+}
+CALL(standardise) { standardise(P(0), N(1), N(2), N(3), F(4), N(5), P(6), P(7), seat); }
+CALL(standardise_backward) {
+    standardise_backward(P(0), P(1), P(2), N(3), N(4), N(5), P(6), F(7), N(8), P(9), seat);
+}
+CALL(reparameterise) {
+    (void)seat;
+    reparameterise(P(0), P(1), P(2), N(3), N(4), N(5), P(6), P(7));
+}
+CALL(reparameterise_backward) {
+    (void)seat;
+    reparameterise_backward(P(0), P(1), P(2), P(3), N(4), N(5), N(6), P(7), P(8));
+}
+CALL(bernoulli) {
+    (void)seat;
+    bernoulli(P(0), P(1), P(2), N(3), N(4), N(5), P(6));
+}
+CALL(bernoulli_backward) {
+    (void)seat;
+    bernoulli_backward(P(0), P(1), P(2), P(3), N(4), N(5), N(6), P(7), P(8));
+}
+
+/* difference = a - b, and the sum of its squares */
+CALL(compare) {
+    (void)seat;
+    const float *a = P(0), *b = P(1);
+    float *difference = P(3);
+    double total = 0;
+    EACH(i, N(2)) {
+        difference[i] = a[i] - b[i];
+        total += (double)difference[i] * difference[i];
+    }
+    *P(4) = total;
+}
+
+CALL(sigmoid) {
+    (void)seat;
+    for (long i = 0, n = N(1); i < n; i += WIDTH) store(P(2) + i, sigmoid(load(P(0) + i, n - i)), n - i);
+}
+CALL(sigmoid_backward) {
+    (void)seat;
+    const float *gradient = P(0), *h_a = P(1);
+    float *out = P(3);
+    EACH(i, N(2)) out[i] = gradient[i] * h_a[i] * (1 - h_a[i]);
+}
+CALL(softmax) {
+    (void)seat;
+    const long slots = N(2);
+    EACH(i, N(1)) {
+        const float *scores = P(0) + i * slots;
+        float *out = P(3) + i * slots, most = scores[0], total = 0;
+        EACH(j, slots) most = scores[j] > most ? scores[j] : most;
+        for (long j = 0; j < slots; j += WIDTH) store(out + j, exp_(load(scores + j, slots - j) - most), slots - j);
+        EACH(j, slots) total += out[j];
+        EACH(j, slots) out[j] /= total;
+    }
+}
+CALL(softmax_backward) {
+    (void)seat;
+    const long slots = N(3);
+    EACH(i, N(2)) {
+        const float *gradient = P(0) + i * slots, *h_a = P(1) + i * slots;
+        float *out = P(4) + i * slots, mean = 0;
+        EACH(j, slots) mean += gradient[j] * h_a[j];
+        EACH(j, slots) out[j] = h_a[j] * (gradient[j] - mean);
+    }
+}
+
+/* The composition sum: out = max(0, h_g + h_m) */
+CALL(sum) {
+    (void)seat;
+    const float *h_g = P(0), *h_m = P(1);
+    float *out = P(3);
+    EACH(i, N(2)) {
+        float y = h_g[i] + h_m[i];
+        out[i] = y < 0 ? 0 : y;
+    }
+}
+CALL(sum_backward) {
+    (void)seat;
+    const float *gradient = P(0), *out = P(1);
+    float *to_g = P(3), *to_m = P(4);
+    EACH(i, N(2)) to_g[i] = to_m[i] = out[i] > 0 ? gradient[i] : 0;
+}
+
+/* log x = n log 2 + log(1 + r), 1 + r between sqrt(1/2) and sqrt(2); the series of log((1 + s) / (1 - s)) with s = r / (2 + r),
+   |s| < 0.172: relative error below 3e-7. */
+static inline V log_(V x) {
+    I bits = (I)x, n = (bits - 0x3f3504f3) >> 23;
+    V r = (V)(bits - (n << 23)) - 1.0f, s = r / (2.0f + r), q = s * s;
+    V p = all(1.0f / 9);
+    p = p * q + 1.0f / 7;
+    p = p * q + 1.0f / 5;
+    p = p * q + 1.0f / 3;
+    p = p * q + 1.0f;
+    return __builtin_convertvector(n, V) * 0.69314718f + 2.0f * s * p;
+}
+
+/* log_p[k, b] = -1/2 sum_d log 2 pi + log s^2 + (x[b, d] - mean)^2 / s^2, s^2 = exp(raw) + floor^2 of [k, b, d] */
+CALL(gaussian) {
+    (void)seat;
+    const long samples = N(3), rows = N(4), columns = N(5);
+    const float square = F(6);
+    EACH(i, samples * rows) {
+        const float *mean = P(0) + i * columns, *raw = P(1) + i * columns, *x = P(2) + i % rows * columns;
+        float total = 0;
+        for (long j = 0; j < columns; j += WIDTH) {
+            long k = columns - j;
+            V r = load(raw + j, k), v = exp_(r) + square, e = load(x + j, k) - load(mean + j, k);
+            V term = (square > 0 ? log_(v) : r) + e * e / v;
+            if (k >= WIDTH) total += sum(term);
+            else EACH(n, k) total += term[n];
+        }
+        P(7)[i] = -0.5f * (total + 1.8378770664f * columns);
+    }
+}
+CALL(gaussian_backward) {
+    (void)seat;
+    const long samples = N(4), rows = N(5), columns = N(6);
+    const float square = F(7);
+    EACH(i, samples * rows) {
+        const long at = i * columns;
+        const float w = P(0)[i], *x = P(3) + i % rows * columns;
+        for (long j = 0; j < columns; j += WIDTH) {
+            long k = columns - j;
+            V s = exp_(load(P(2) + at + j, k)), v = s + square, e = load(x + j, k) - load(P(1) + at + j, k);
+            store(P(8) + at + j, w * e / v, k);
+            store(P(9) + at + j, 0.5f * w * (e * e / v - 1.0f) * s / v, k);
+        }
+    }
+}
+
+/* From log w[k, b] = log_p + log N(z; 0, I) - log_q to the bound of each row b, the derivatives of the loss by log w, which is
+   -1/B of the bound's, and what dreg adds to them for Q (v_k^2 - v_k in place of v_k). */
+CALL(weigh) {
+    (void)seat;
+    const float *log_p = P(0), *z = P(1), *log_q = P(2);
+    const long samples = N(3), rows = N(4), d = N(5), importance = N(6);
+    const float share = -1.0f / N(7); /* of all rows, not only of those of this thread */
+    float *bound = P(8), *weights = P(9), *squares = P(10), *log_w = malloc(4 * samples);
+    EACH(b, rows) {
+        float most = -__builtin_inff();
+        EACH(k, samples) {
+            const float *own = z + (k * rows + b) * d;
+            float norm = 0;
+            #pragma omp simd reduction(+ : norm)
+            for (long j = 0; j < d; j++) norm += own[j] * own[j];
+            log_w[k] = log_p[k * rows + b] - 0.5f * (norm + 1.8378770664f * d) - log_q[k * rows + b];
+            most = log_w[k] > most || log_w[k] != log_w[k] ? log_w[k] : most; /* a NaN stays one */
+        }
+        double total = 0;
+        if (importance) {
+            EACH(k, samples) total += __builtin_expf(log_w[k] - most);
+            bound[b] = most + __builtin_log(total / samples);
+        } else {
+            EACH(k, samples) total += log_w[k];
+            bound[b] = total / samples;
+        }
+        EACH(k, samples) {
+            float v = importance ? __builtin_expf(log_w[k] - most) / total : 1.0f / samples;
+            weights[k * rows + b] = share * v;
+            squares[k * rows + b] = importance ? share * (v * v - v) : 0;
+        }
+    }
+    free(log_w);
+}
+
+/* What log p(z) - log q(z|x) gives to z, added to to_z: -z, and noise / s where the parameters of q are constants in log q
+   (`fixed`). Where they are not, log q of z = mu + s * noise depends on s alone. For dreg each z_k has received v_k so far;
+   `weighed` is what P gives it of what it lacks. */
+CALL(path) {
+    (void)seat;
+    const float *z = P(1), *noise = P(2), *log_variance = P(3), *weights = P(4), *squares = P(5), *weighed = P(6);
+    const long samples = N(7), rows = N(8), d = N(9), fixed = N(10);
+    EACH(i, samples * rows) {
+        const float w = weights[i] + (weighed ? squares[i] : 0);
+        for (long j = 0; j < d; j += WIDTH) {
+            long k = d - j, at = i * d + j;
+            V path = -load(z + at, k);
+            if (fixed) path += load(noise + at, k) * exp_(-0.5f * load(log_variance + i % rows * d + j, k));
+            V to = load(P(0) + at, k) + w * path;
+            store(P(0) + at, weighed ? to + load(weighed + at, k) : to, k);
+        }
+        P(11)[i] = fixed ? 0 : -weights[i];
+    }
+}
+
+/* Go through the lists of calls, one for each share of the rows, then add the gradients of the other shares to those of the
+   first: of vectors, which are sums over rows. gradients: for each of `count` tensors its addresses in all shares. Returns 1,
+   with nothing done, if there are not as many threads. */
+int run(Call *const *lists, const long *lengths, long shares, float *tables, long size, float *const *gradients,
+        const long *sizes, long count) {
+    if (shares == 1) {
+        EACH(i, lengths[0]) lists[0][i].work(lists[0][i].o, 0);
+        return 0;
+    }
+    Meeting meeting = {shares, size, tables, 0, 0};
+    int few = 0;
+    #pragma omp parallel num_threads(shares)
+    {
+        if (omp_get_num_threads() == shares) {
+            Seat seat = {&meeting, omp_get_thread_num(), 0};
+            const Call *own = lists[seat.index];
+            int before = set_threads(1);
+            EACH(i, lengths[seat.index]) own[i].work(own[i].o, &seat);
+            set_threads(before);
+            #pragma omp barrier
+            #pragma omp for
+            for (long n = 0; n < count; n++)
+                for (long t = 1; t < shares; t++)
+                    EACH(i, sizes[n]) gradients[n * shares][i] += gradients[n * shares + t][i];
+        } else {
+            #pragma omp atomic write
+            few = 1;
+        }
+    }
+    return few;
+}
