@@ -541,7 +541,7 @@ def _add_reproduce(commands: Any) -> None:
     command.add_argument(
         "--schedule",
         choices=("finish", "fast", "more", "most", "long", "first", "paper"),
-        help="of the training (default: the first of these that a row has)",
+        help="of the training (default: that of the row's own result)",
     )
     command.add_argument(
         "--splits", action="store_true", help="rows of Frey faces: all five splits, as the group frey has them"

@@ -312,51 +312,58 @@ class Share:
         """Gradients of matrices that are made of all rows: parameter, a, b; the gradient is a' b, ..."""
         self.places: list[tuple[Tensor, Tensor]] = []
         """... and where it comes to lie."""
-        model, objective, K = step.model, step.objective, step.K
-        self.shares, self.K, self.rows, self.objective = step.count, K, len(step.x), objective
+        self.objective, self.shares, self.rows, self.K = step.objective, step.count, len(step.x), step.K
         every = step.x.tensor_split(step.count)
-        x, self.first = every[index], sum(map(len, every[:index]))
-        self.x = x
-        self.wholes[x.data_ptr()] = step.x
-        q, p = cast(Conditional, model.q[0]), cast(Conditional, model.p[0])
-        d, new, B = model.latent[0], x.new_empty, len(x)
-        self.noise = new(K, B, d)
-
-        up: list[DensePart] = []
-        h = self.x
-        for layer in q.layers:
-            up.append(DensePart(self, cast(Dense, layer), h, root=not up))
-            h = up[-1].out
-        self.h, self.head = h, cast(Gaussian, q.head)
-        self.mean, self.log_variance = new(B, d), new(B, d)
-        self.forward.linear(self.head.mean, h, self.mean)
-        self.forward.linear(self.head.log_variance, h, self.log_variance)
-        self.z, self.log_q = self.matrix(K * B, d).view(K, B, d), new(K, B)
-        drawn = (self.mean, self.log_variance, self.noise, K, B, d)
-        self.forward.add("reparameterise", *drawn, self.z, self.log_q)
-
-        down: list[DensePart | MemoryPart] = []
-        h = self.z.view(K * B, d)
-        for layer in p.layers:
-            memory = isinstance(layer, MemoryLayer)
-            down.append((MemoryPart if memory else DensePart)(self, layer, h))  # type: ignore[arg-type]
-            h = down[-1].out
-        kind = BernoulliPart if isinstance(p.head, Bernoulli) else GaussianPart
-        self.likelihood = kind(self, p.head, h, self.x, K)  # type: ignore[arg-type]
-
-        compared = self._local_reconstruction(up, down[::-1], objective.local_reconstruction)
-        self.bound = new(B)
-        self.weights, self.squares = new(K, B), new(K, B)
-        """Derivatives of the loss by log w, and what dreg adds to them for Q."""
-        terms = (self.likelihood.log_p, self.z, self.log_q)
-        importance = K > 1 and objective.bound == "importance"
-        self.forward.add("weigh", *terms, K, B, d, importance, self.rows, self.bound, self.weights, self.squares)
+        self.x, self.first = every[index], sum(map(len, every[:index]))
+        """Its rows, and how many come before them."""
+        self.wholes[self.x.data_ptr()] = step.x
+        up = self._up(cast(Conditional, step.model.q[0]))
+        down = self._down(cast(Conditional, step.model.p[0]))
+        compared = self._local_reconstruction(up, down[::-1], self.objective.local_reconstruction)
+        self._weigh()
         self._back(up, down, compared)
         parts: list[Part] = [*up, *down, self.likelihood, self.q_part]
         self.gradients = [pair for part in parts for pair in part.gradients]
         """Of the rows of this share alone."""
         calls = [*self.forward.calls, *self.backward.calls]
         self.calls = (Call * len(calls))(*calls)
+
+    def _up(self, q: Conditional) -> list[DensePart]:
+        """From x to z and log q(z|x)."""
+        up: list[DensePart] = []
+        h = self.x
+        for layer in q.layers:
+            up.append(DensePart(self, cast(Dense, layer), h, root=not up))
+            h = up[-1].out
+        self.h, self.head = h, cast(Gaussian, q.head)
+        K, B, d, new = self.K, len(h), self.head.columns, h.new_empty
+        self.mean, self.log_variance, self.noise = new(B, d), new(B, d), new(K, B, d)
+        self.forward.linear(self.head.mean, h, self.mean)
+        self.forward.linear(self.head.log_variance, h, self.log_variance)
+        self.z, self.log_q = self.matrix(K * B, d).view(K, B, d), new(K, B)
+        drawn = (self.mean, self.log_variance, self.noise, K, B, d)
+        self.forward.add("reparameterise", *drawn, self.z, self.log_q)
+        return up
+
+    def _down(self, p: Conditional) -> list[DensePart | MemoryPart]:
+        """From z to log p(x|z)."""
+        down: list[DensePart | MemoryPart] = []
+        h = self.z.flatten(0, 1)
+        for layer in p.layers:
+            memory = isinstance(layer, MemoryLayer)
+            down.append((MemoryPart if memory else DensePart)(self, layer, h))  # type: ignore[arg-type]
+            h = down[-1].out
+        kind = BernoulliPart if isinstance(p.head, Bernoulli) else GaussianPart
+        self.likelihood = kind(self, p.head, h, self.x, self.K)  # type: ignore[arg-type]
+        return down
+
+    def _weigh(self) -> None:
+        """From log w to the bound, the derivatives of the loss by log w, and what dreg adds to them for Q."""
+        K, B, d = self.z.shape
+        self.bound, self.weights, self.squares = (self.z.new_empty(shape) for shape in ((B,), (K, B), (K, B)))
+        terms = (self.likelihood.log_p, self.z, self.log_q)
+        importance = K > 1 and self.objective.bound == "importance"
+        self.forward.add("weigh", *terms, K, B, d, importance, self.rows, self.bound, self.weights, self.squares)
 
     def matrix(self, rows: int, units: int) -> Tensor:
         """A place for so many rows of this share, beside those of the others."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from memgen.reproduce.jobs import Job, missing, read_json, read_result
-from memgen.reproduce.pairs import over, valid
+from memgen.reproduce.pairs import by_schedule, over, valid
 from memgen.reproduce.rows import FREY, IMPUTATION_PAPER, MNIST, OCR, PAIRS, ROWS, SVM_PAPER, Row
 from memgen.reproduce.section6 import (
     Results,
@@ -252,8 +252,8 @@ def mismatches(results: Results, swept: dict[str, Any] | None, folder: Path) -> 
                 text += f", where the standard error over test faces is {error:.1f}"
             found[name] = text + gap_to_training(own)
     for pair in PAIRS:
-        entries = [own for own in valid(folder, pair) if own["schedule"] == ROWS[pair[0]].schedule]
-        if entries and (ours := over(entries, ROWS[pair[0]].schedule)["mean"]) < of_paper(pair):
+        schedule, entries = by_schedule(folder, pair)
+        if entries and (ours := over(entries, schedule)["mean"]) < of_paper(pair):
             key = " - ".join(pair)
             paper_has = number(of_paper(pair), sign=True)
             found[key] = f"The difference {key} is {number(ours, sign=True)} nats where the paper has {paper_has}"

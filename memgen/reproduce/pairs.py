@@ -11,7 +11,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from memgen.reproduce.jobs import LIKELIHOOD, Job, Place, current, examples, keep, read_json, read_result
-from memgen.reproduce.rows import PAIRS, ROWS
+from memgen.reproduce.rows import PAIRS, ROWS, SCHEDULES
 from memgen.tasks.density import standard_error
 
 
@@ -86,6 +86,14 @@ def valid(results: Path, pair: tuple[str, str]) -> list[dict[str, Any]]:
         if [None if one is None else one["weights_sha256"] for one in own] == entry["weights_sha256"]:
             found.append(entry)
     return found
+
+
+def by_schedule(results: Path, pair: tuple[str, str]) -> tuple[str, list[dict[str, Any]]]:
+    """The first schedule by which both rows of a pair were trained, and their differences under it, or none. A row's
+    own result may be of another, which the other row does not have."""
+    found = valid(results, pair)
+    schedule = next((name for name in SCHEDULES if any(own["schedule"] == name for own in found)), "")
+    return schedule, [own for own in found if own["schedule"] == schedule]
 
 
 def over(pairs: list[dict[str, Any]], schedule: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from memgen.reproduce.jobs import SEED
-from memgen.reproduce.pairs import valid
+from memgen.reproduce.pairs import by_schedule
 from memgen.reproduce.rows import IMPUTATION_PAPER, ROWS, SLOT_PAPER, SVM_PAPER
 from memgen.reproduce.text import grid, number
 
@@ -19,8 +19,7 @@ Compared = dict[str, dict[str, float]]
 
 def memory_differences(folder: Path) -> Compared:
     """MEM-VAE minus VAE, image by image, of what both were analysed for."""
-    row = ROWS[MEMORY_PAIR[0]]
-    own = [pair for pair in valid(folder, MEMORY_PAIR) if (pair["schedule"], pair["seed"]) == (row.schedule, SEED)]
+    own = [pair for pair in by_schedule(folder, MEMORY_PAIR)[1] if pair["seed"] == SEED]
     return own[0].get("analyses", {}) if own else {}
 
 
