@@ -63,7 +63,7 @@ def step_of(rows: Tensor, recipe: Recipe, compiled: bool = False) -> Callable[[b
 def whole_step(rows: Tensor, recipe: Recipe) -> Callable[[bool], None]:
     """The step with all threads at work on each call."""
     step = step_of(rows, recipe)
-    with patch("memgen.fused.ROWS", 10**9):
+    with patch("memgen.fused.ENTRIES", 10**12):
         step(True)  # from now on it is written down
     return step
 

@@ -12,7 +12,6 @@ What does not fit (`fits`) goes the ordinary way.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from itertools import product
 from typing import Any, NamedTuple, cast
@@ -24,16 +23,19 @@ from torch.nn.modules.module import _has_any_global_hook as has_global_hooks
 
 from memgen.layers import BatchNorm, Dense, MemoryLayer
 from memgen.likelihoods import Bernoulli, Gaussian
-from memgen.memory import Attention, Memory, Mlp, Sum, softmax
+from memgen.memory import Attention, Memory, Mlp, softmax
 from memgen.model import DGM, Batch, Conditional, Levels
 from memgen.native.functions import EPS
-from memgen.native.library import Call, Value, addresses, blas, call, library, serves
+from memgen.native.library import addresses, serves
+from memgen.native.program import Program, Tape, blas
 from memgen.recipe import Objective
+from memgen.tasks.decoding import coefficients, linear_fits, recall, recall_fits
 
 SERVED = [*product(("plain", "stl"), ("elbo", "importance")), ("dreg", "importance")]
 """Estimators and bounds."""
-ROWS = 50
-"""Rows of P for each thread at least: with fewer, all threads work on each call together."""
+ENTRIES = 16384
+"""Rows of P times units that each thread must have; where there are fewer, threads would rather wait than work, and
+all work together on those calls that are large enough."""
 
 
 def fits(model: DGM, objective: Objective) -> bool:
@@ -51,7 +53,7 @@ def fits(model: DGM, objective: Objective) -> bool:
         and type(model.q[0].head) is Gaussian
         and not model.q[0].head.floor
         and type(model.p[0].head) in (Bernoulli, Gaussian)
-        and all(map(_linear_fits, (*model.q[0].head.children(), *cast(nn.Module, model.p[0].head).children())))
+        and all(map(linear_fits, (*model.q[0].head.children(), *cast(nn.Module, model.p[0].head).children())))
         and len([*model.named_parameters(remove_duplicate=False)]) == len([*model.parameters()])
         and serves(*model.parameters())
         and blas()
@@ -60,52 +62,8 @@ def fits(model: DGM, objective: Objective) -> bool:
 
 def _layer_fits(layer: nn.Module) -> bool:
     if type(layer) is MemoryLayer:
-        attention, memory = layer.attention, layer.memory
-        return (
-            type(attention) is Attention
-            and attention.top is None
-            and attention.squash in (torch.sigmoid, softmax)
-            and _linear_fits(attention.A)
-            and type(memory) is Memory
-            and not memory.sparse
-            and type(layer.composition) in (Mlp, Sum)
-            and type(layer.dense) is Dense
-            and _layer_fits(layer.dense)
-        )
-    return type(layer) is Dense and type(layer.norm) is BatchNorm and _linear_fits(layer.linear)
-
-
-def _linear_fits(module: nn.Module) -> bool:
-    return type(module) is nn.Linear and module.bias is not None
-
-
-class Tape:
-    """Calls with all their operands, to be made one after the other (memgen/native/program.c says what they do)."""
-
-    def __init__(self) -> None:
-        self.calls: list[Call] = []
-        self.kept: list[Any] = []
-        """Operands, which a call knows by their addresses alone."""
-
-    def add(self, name: str, *operands: Value) -> None:
-        self.calls.append(call(name, *operands))
-        self.kept += operands
-
-    def product(self, a: Tensor, b: Tensor, out: Tensor, more: float = 0.0) -> None:
-        """out = a b + more * out; a and b may be transposed matrices, or some columns of one."""
-        (across_a, step_a), (across_b, step_b) = map(_layout, (a, b))
-        self.add("product", across_a, across_b, *out.shape, a.shape[1], step_a, step_b, a, b, out, more)
-
-    def linear(self, linear: nn.Linear, h: Tensor, out: Tensor) -> None:
-        """out = W h + b"""
-        self.add("bias", out, *out.shape, linear.bias)
-        self.product(h, linear.weight.t(), out, 1.0)
-
-
-def _layout(matrix: Tensor) -> tuple[bool, int]:
-    """Whether it is stored column by column, and how far two of its stored rows, or columns, are apart."""
-    (rows, columns), (down, right) = matrix.shape, matrix.stride()
-    return (False, max(down, columns)) if right == 1 else (True, max(right, rows))
+        return type(layer.dense) is Dense and _layer_fits(layer.dense) and recall_fits(layer)
+    return type(layer) is Dense and type(layer.norm) is BatchNorm and linear_fits(layer.linear)
 
 
 class Part:
@@ -213,31 +171,16 @@ class MemoryPart(Part):
         self.h_g = h_g = self.dense.out
         self.attention, self.memory = cast(Attention, layer.attention), cast(Memory, layer.memory)
         self.composition = layer.composition
-        slots = len(self.memory.M)
-        scores, self.h_a = h_g.new_empty(len(h_g), slots), share.matrix(len(h_g), slots)
-        self.h_m, self.out = torch.empty_like(h_g), share.matrix(*h_g.shape)
-        forward = self.forward
-        forward.linear(self.attention.A, h_g, scores)
-        if self.attention.squash is softmax:
-            forward.add("softmax", scores, *scores.shape, self.h_a)
-        else:
-            forward.add("sigmoid", scores, scores.numel(), self.h_a)
-        forward.product(self.h_a, self.memory.M, self.h_m)
-        if isinstance(self.composition, Mlp):
-            m = self.composition
-            self.coefficients = (m.a1, m.a2, m.a3, m.a4, m.b1, m.c1, m.c2, m.c3, m.c4)
-            forward.add("mlp", h_g, self.h_m, *h_g.shape, addresses(self.coefficients), self.out)
-        else:
-            forward.add("sum", h_g, self.h_m, h_g.numel(), self.out)
+        self.h_a, self.h_m, self.out = recall(self.forward, layer, h_g, share.matrix)
 
     def back(self, gradient: Tensor) -> Tensor | None:
         tape, h_g, shape = self.backward, self.h_g, self.h_g.shape
         to_m, to_g = self.share.matrix(*shape), torch.empty_like(h_g)
         if isinstance(self.composition, Mlp):
-            to_c, c = h_g.new_empty(9, shape[1]), addresses(self.coefficients)
-            tape.add("mlp_backward", gradient, h_g, self.h_m, *shape, c, to_g, to_m, to_c)
+            to_c, c = h_g.new_empty(9, shape[1]), coefficients(self.composition)
+            tape.add("mlp_backward", gradient, h_g, self.h_m, *shape, addresses(c), to_g, to_m, to_c)
             if not self.silent:
-                self.gradients += zip(self.coefficients, to_c, strict=True)
+                self.gradients += zip(c, to_c, strict=True)
         else:
             tape.add("sum_backward", gradient, self.out, gradient.numel(), to_g, to_m)
         to_a, to_scores = torch.empty_like(self.h_a), self.share.matrix(*self.h_a.shape)
@@ -325,8 +268,6 @@ class Share:
         parts: list[Part] = [*up, *down, self.likelihood, self.q_part]
         self.gradients = [pair for part in parts for pair in part.gradients]
         """Of the rows of this share alone."""
-        calls = [*self.forward.calls, *self.backward.calls]
-        self.calls = (Call * len(calls))(*calls)
 
     def _up(self, q: Conditional) -> list[DensePart]:
         """From x to z and log q(z|x)."""
@@ -470,26 +411,23 @@ class Step:
         self.model, self.objective, self.K = model, objective, K
         self.x = next(model.parameters()).new_empty(B, model.likelihood.columns)
         self.modules, self.places = [*model.modules()], [(p, p.data_ptr()) for p in model.parameters()]
+        self.widest = max([net.linear.out_features for net in self.modules if isinstance(net, Dense)], default=0)
         threads = torch.get_num_threads()
-        self.write(threads if min(B, K * B // ROWS) >= threads else 1)
+        self.write(threads if min(B, K * B * self.widest // ENTRIES) >= threads else 1)
 
     def write(self, shares: int) -> None:
         """One list of calls for each of so many shares of the rows."""
         self.count = shares
         pool: list[Tensor] = []
         self.shares = [Share(self, index, pool) for index in range(shares)]
-        self.lists = (ctypes.c_void_p * shares)(*(ctypes.addressof(share.calls) for share in self.shares))
-        self.lengths = (ctypes.c_long * shares)(*(len(share.calls) for share in self.shares))
         whole = {id(parameter): [place] for parameter, place in self.shares[0].places}
         for share in self.shares:
             for parameter, place in share.gradients:
                 whole.setdefault(id(parameter), []).append(place)
         self.gradients = [(parameter, whole[id(parameter)]) for parameter, _ in self.places if id(parameter) in whole]
         several = [places for _, places in self.gradients if shares > 1 and len(places) == shares]
-        self.copies = addresses([place for places in several for place in places])
-        self.sizes = (ctypes.c_long * len(several))(*(places[0].numel() for places in several))
-        widest = max([net.linear.out_features for net in self.modules if isinstance(net, Dense)], default=0)
-        self.tables = self.x.new_empty(2, shares, 2 * widest + 1)
+        lists = [share.forward.calls + share.backward.calls for share in self.shares]
+        self.program = Program(lists, several, self.widest)
 
     @property
     def moved(self) -> bool:
@@ -523,12 +461,10 @@ class Step:
         return torch.stack([sum(errors, -mean), mean])
 
     def _run(self, noise: Float[Tensor, "K B d"]) -> bool:
-        """Make all calls; False if there were too few threads, and nothing was done."""
+        """False if there were too few threads, and nothing was done."""
         for share, own in zip(self.shares, noise.tensor_split(len(self.shares), 1), strict=True):
             share.noise.copy_(own)
-        tables = (self.tables.data_ptr(), self.tables.shape[-1])
-        gradients = (self.copies, self.sizes, len(self.sizes))
-        return not cast(ctypes.CDLL, library()).run(self.lists, self.lengths, len(self.shares), *tables, *gradients)
+        return self.program.run()
 
 
 class Written:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import itertools
 import math
 import threading
+from collections.abc import Callable
 from dataclasses import replace
+from typing import cast
 
 import pytest
 import torch
 from torch import Tensor
 
 from memgen.errors import MemgenError
+from memgen.layers import frozen
 from memgen.model import DGM, Batch
+from memgen.native.library import library
 from memgen.recipe import Recipe, build
 from memgen.seeds import BLOCK, ExampleNoise, binarise
+from memgen.tasks import decoding, density
 from memgen.tasks.density import (
     Likelihood,
     join,
@@ -269,3 +274,54 @@ def test_batches_side_by_side_give_the_same_and_leave_the_threads_as_they_were()
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(threads)
+
+
+MEMORY = ["model.hidden=[19, 13]", "model.latent=6", "model.slots=[7, 4]", "objective.local_reconstruction=[]"]
+
+
+@pytest.mark.skipif(library() is None, reason="there is no C compiler here, so torch's own calls are all there is")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [],
+        ["model.attention=softmax", "model.composition=sum"],
+        ["model.slots=[]"],
+        ["model.slots=[0, 4]", "model.likelihood=gaussian"],
+        ["model.likelihood=gaussian", "model.sigma_floor=0.3"],
+        ["model.hidden=[]", "model.slots=[]"],
+        ["model.norm=none"],
+    ],
+)
+def test_a_decoder_that_is_written_down_gives_the_same(settings: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever number of samples is left for the last call."""
+    model = build(Recipe.named("digits-mem-vae").override([*MEMORY, *settings]))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3)))
+    x = torch.rand(9, 64, generator=torch.Generator().manual_seed(1)).round()
+    collect_statistics(model, x)
+    assert decoding.fits(cast(DGM, frozen(model.eval())))
+    found = log_likelihood(model, x, 333, batch_size=4)
+    monkeypatch.setattr(density, "fits", lambda model: False)
+    wanted = log_likelihood(model, x, 333, batch_size=4)
+    torch.testing.assert_close(found.log_p, wanted.log_p, rtol=0, atol=2e-4)
+    torch.testing.assert_close(found.elbo, wanted.elbo, rtol=2e-6, atol=2e-4)
+
+
+def test_other_decoders_are_not_written_down() -> None:
+    """What somebody looks at, or has made anew, torch does."""
+
+    def fitting(*settings: str, change: Callable[[DGM], object] = lambda model: None) -> bool:
+        model = build(Recipe.named("digits-mem-vae").override([*MEMORY, *settings])).eval()
+        change(model)
+        return decoding.fits(cast(DGM, frozen(model)))
+
+    assert fitting() == (library() is not None)
+    assert not fitting("model.norm=layer")
+    assert not fitting("model.attention=top", "model.top=2")
+    assert not fitting("model.mask=true")
+    assert not fitting("model.likelihood=categorical", "model.categories=2")
+    assert not fitting("model.hidden=[[9, 8], [7]]", "model.latent=[5, 3]", "model.slots=[[3, 2], [0]]")
+    assert not fitting(change=lambda model: model.double())
+    assert not fitting(change=lambda model: model.p[0].layers[0].memory.register_forward_hook(lambda *passed: None))
+    assert not fitting(change=lambda model: setattr(model.p[0].layers[0].attention, "A", torch.nn.Linear(13, 4, False)))

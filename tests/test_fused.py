@@ -115,7 +115,10 @@ def test_rows_are_shared_where_there_are_enough_for_every_thread() -> None:
     model, recipe = case(MEMORY)
     threads = torch.get_num_threads()
     try:
-        for asked, K, B, shares in ((1, 1, 400, 1), (2, 1, 99, 1), (2, 1, 100, 2), (3, 200, 2, 1), (3, 50, 3, 3)):
+        for asked, K, B, shares in (  # 19 units
+            *((1, 1, 4000, 1), (2, 1, 1724, 1), (2, 1, 1725, 2)),
+            *((3, 2000, 2, 1), (3, 2000, 3, 3)),
+        ):
             torch.set_num_threads(asked)
             assert len(Step(model, recipe.objective, K, B).shares) == shares
     finally:

@@ -6,10 +6,10 @@
    threads alone. functions.py calls these and says what they compute; tests/test_native.py holds them to plain torch. */
 
 #include <omp.h>
-#include <sched.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 #define PAUSE _mm_pause()
@@ -133,9 +133,9 @@ static void meet(Seat *seat) {
         m->arrived = 0;
         __atomic_store_n(&m->met, met + 1, __ATOMIC_RELEASE);
     }
-    for (long tries = 1; __atomic_load_n(&m->met, __ATOMIC_ACQUIRE) == met; tries++) {
+    for (long tries = 0; __atomic_load_n(&m->met, __ATOMIC_ACQUIRE) == met; tries++) {
         PAUSE;
-        if (tries % 4096 == 0) sched_yield(); /* the one that is late may need this processor */
+        if (tries > 10000) nanosleep(&(struct timespec){0, 10000}, 0); /* the one that is late may need this processor */
     }
 }
 /* Add up what all have: own becomes the sum, in the order of the threads. */

@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -65,22 +64,6 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
 
 SOURCES = ("program.c", "kernels.c")
 """The first includes the second."""
-
-
-Value = Tensor | ctypes.Array[Any] | int | float | None
-"""What becomes an operand of a call."""
-
-
-class Operand(ctypes.Union):
-    """Of a call in a program: a whole number, a float, or an address."""
-
-    _fields_ = (("n", ctypes.c_int64), ("f", ctypes.c_double), ("p", ctypes.c_void_p))
-
-
-class Call(ctypes.Structure):
-    """A call in a program (program.c)."""
-
-    _fields_ = (("work", ctypes.c_void_p), ("operands", Operand * 16))
 
 
 @cache
@@ -164,39 +147,6 @@ def serves(*tensors: Tensor) -> bool:
         and torch._C._functorch.peek_interpreter_stack() is None  # torch.func wants formulas that it can transform
         and library() is not None
     )
-
-
-@cache
-def blas() -> bool:
-    """Tell the kernels where torch's own product of matrices is; False if it cannot be found. It is MKL's on most
-    machines, whose threads can be set for each thread by itself."""
-    kernels = library()
-    if kernels is None:
-        return False
-    try:
-        torch_cpu = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
-        product, threads = torch_cpu.sgemm_, torch_cpu.MKL_Set_Num_Threads_Local
-    except (OSError, AttributeError):
-        return False
-    kernels.use_blas(ctypes.cast(product, pointer), ctypes.cast(threads, pointer))
-    return True
-
-
-def call(name: str, *operands: Value) -> Call:
-    """A call of program.c. The operands must stay where they are."""
-    work = ctypes.cast(getattr(library(), f"call_{name}"), pointer)
-    return Call(work, (Operand * len(Call().operands))(*map(_operand, operands)))
-
-
-def _operand(value: Value) -> Operand:
-    if isinstance(value, Tensor):
-        assert value.dtype is torch.float32
-        return Operand(p=value.data_ptr())
-    if isinstance(value, ctypes.Array):
-        return Operand(p=ctypes.addressof(value))
-    if isinstance(value, float):
-        return Operand(f=value)
-    return Operand(p=None) if value is None else Operand(n=int(value))
 
 
 @contextmanager

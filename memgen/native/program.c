@@ -75,6 +75,10 @@ CALL(add) {
     EACH(i, N(2)) to[i] += other[i];
 }
 
+CALL(add_bias_relu) {
+    (void)seat;
+    add_bias_relu(P(0), N(1), N(2), P(3));
+}
 CALL(batch_norm_relu) { batch_norm_relu(P(0), N(1), N(2), P(3), P(4), F(5), P(6), P(7), seat); }
 CALL(normalise_backward) {
     const long units = N(3); /* numbers: mean, inverse and scale */
@@ -219,7 +223,21 @@ CALL(gaussian_backward) {
     }
 }
 
-/* From log w[k, b] = log_p + log N(z; 0, I) - log_q to the bound of each row b, the derivatives of the loss by log w, which is
+/* log w = log p(x|z) + log N(z; 0, I) - log q(z|x) */
+static double log_weight(float log_p, const float *z, float log_q, long d) {
+    float norm = 0;
+    #pragma omp simd reduction(+ : norm)
+    for (long j = 0; j < d; j++) norm += z[j] * z[j];
+    return (double)log_p - 0.5f * (norm + 1.8378770664f * d) - (double)log_q;
+}
+
+/* The same of all rows, in float64. */
+CALL(log_weights) {
+    (void)seat;
+    EACH(i, N(3)) ((double *)o[5].p)[i] = log_weight(P(0)[i], P(1) + i * N(4), P(2)[i], N(4));
+}
+
+/* From log w[k, b] to the bound of each row b, the derivatives of the loss by log w, which is
    -1/B of the bound's, and what dreg adds to them for Q (v_k^2 - v_k in place of v_k). */
 CALL(weigh) {
     (void)seat;
@@ -230,11 +248,8 @@ CALL(weigh) {
     EACH(b, rows) {
         float most = -__builtin_inff();
         EACH(k, samples) {
-            const float *own = z + (k * rows + b) * d;
-            float norm = 0;
-            #pragma omp simd reduction(+ : norm)
-            for (long j = 0; j < d; j++) norm += own[j] * own[j];
-            log_w[k] = log_p[k * rows + b] - 0.5f * (norm + 1.8378770664f * d) - log_q[k * rows + b];
+            long i = k * rows + b;
+            log_w[k] = log_weight(log_p[i], z + i * d, log_q[i], d);
             most = log_w[k] > most || log_w[k] != log_w[k] ? log_w[k] : most; /* a NaN stays one */
         }
         double total = 0;

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
@@ -27,6 +28,7 @@ from memgen.layers import evaluating, frozen
 from memgen.likelihoods import GaussianColumns, check_values
 from memgen.model import DGM, Batch, Encoding, Levels
 from memgen.seeds import BLOCK, ExampleNoise, binarise
+from memgen.tasks.decoding import Decoders, fits
 
 
 @dataclass(frozen=True)
@@ -139,14 +141,17 @@ def log_likelihoods(
     with evaluating(model):
         encoder = in_double(model)
         model = cast(DGM, frozen(model))
+        written = fits(model)
 
         def part(first: int) -> Likelihood:
             rows = x[first : first + batch_size].to(weights)
             noise = ExampleNoise(seed, keys[first : first + batch_size], model.latent)
             with torch.inference_mode():
                 q = encoder.encode(Batch.of(rows.double())).q
-                encoding = Encoding(GaussianColumns(q.mean.to(rows), q.log_variance.to(rows)), ())
-                return _score(model, Batch.of(rows), encoding, noise, samples, chunk)
+                q = GaussianColumns(q.mean.to(rows), q.log_variance.to(rows))
+                # The same numbers, for the paper's models: without this 1.08 times as long.
+                log_w = Decoders(model, rows, q) if written else partial(_log_w, model, Batch.of(rows), q)
+                return _score(log_w, noise, samples, chunk)
 
         starts = range(start, len(x), batch_size)
         yield from side_by_side(part, starts) if weights.device.type == "cpu" else map(part, starts)
@@ -188,13 +193,21 @@ def in_double(model: DGM) -> DGM:
     return encoder
 
 
-def _score(model: DGM, batch: Batch, encoding: Encoding, noise: ExampleNoise, samples: int, chunk: int) -> Likelihood:
+LogW = Callable[[Levels], Float64[Tensor, "K B"]]
+"""noise -> log w"""
+
+
+def _log_w(model: DGM, batch: Batch, q: GaussianColumns, noise: Levels) -> Float64[Tensor, "K B"]:
+    return log_weights(model, batch, Encoding(q, ()), noise)
+
+
+def _score(log_w: LogW, noise: ExampleNoise, samples: int, chunk: int) -> Likelihood:
     """Stream the samples of a few examples."""
     stream = _Stream(samples)
     for done in range(0, samples, BLOCK):
         block = tuple(level[: samples - done] for level in noise.block())
         pieces = zip(*(level.split(chunk) for level in block), strict=True)
-        stream.add(torch.cat([log_weights(model, batch, encoding, piece) for piece in pieces]))
+        stream.add(torch.cat([log_w(piece) for piece in pieces]))
     return stream.result()
 
 
