@@ -29,7 +29,7 @@ from memgen.native.functions import EPS
 from memgen.native.library import addresses, serves
 from memgen.native.program import Program, Tape, blas
 from memgen.recipe import Objective
-from memgen.tasks.decoding import coefficients, linear_fits, recall, recall_fits
+from memgen.tasks.decoding import coefficients, linear_fits, recall, recall_fits, sizes_chain
 
 SERVED = [*product(("plain", "stl"), ("elbo", "importance")), ("dreg", "importance")]
 """Estimators and bounds."""
@@ -40,7 +40,8 @@ all work together on those calls that are large enough."""
 
 def fits(model: DGM, objective: Objective) -> bool:
     """Whether a step of this model can be written down: the very classes of the paper's models, one level, batch norm,
-    dense attention, Bernoulli or Gaussian rows, every parameter once, float32 on the CPU.
+    dense attention, Bernoulli or Gaussian rows, layers that fit each other, every parameter once, float32 on the CPU,
+    and a torch whose matrix products are MKL's.
     """
     return (
         (objective.estimator, objective.bound) in SERVED
@@ -54,9 +55,25 @@ def fits(model: DGM, objective: Objective) -> bool:
         and not model.q[0].head.floor
         and type(model.p[0].head) in (Bernoulli, Gaussian)
         and all(map(linear_fits, (*model.q[0].head.children(), *cast(nn.Module, model.p[0].head).children())))
+        and _sizes_fit(model, objective)
         and len([*model.named_parameters(remove_duplicate=False)]) == len([*model.parameters()])
         and serves(*model.parameters())
         and blas()
+    )
+
+
+def _sizes_fit(model: DGM, objective: Objective) -> bool:
+    """Whether torch would not refuse them: that a call takes more numbers than there are, nobody would notice."""
+    q, p = cast(Conditional, model.q[0]), cast(Conditional, model.p[0])
+    up = [cast(Dense, layer) for layer in q.layers]
+    down = [cast(Dense, layer.dense if isinstance(layer, MemoryLayer) else layer) for layer in p.layers]
+    x, z = model.likelihood.columns, model.latent[0]
+    compared = any(map(any, objective.local_reconstruction))
+    return (
+        sizes_chain([dense.linear for dense in up], x, [*q.head.children()], z)
+        and sizes_chain([dense.linear for dense in down], z, [*p.head.children()], x)
+        and all(len(dense.norm.gamma) == dense.linear.out_features for dense in (*up, *down))  # type: ignore[arg-type]
+        and (not compared or [d.linear.out_features for d in up] == [d.linear.out_features for d in down[::-1]])
     )
 
 
@@ -68,8 +85,8 @@ def _layer_fits(layer: nn.Module) -> bool:
 
 class Part:
     """A part of a net at work on a fixed number of rows. From the derivative of the loss by the part's output,
-    `back` makes that by its parameters, kept in `gradients`, and that by its input, which it returns; `slope` makes the
-    latter alone.
+    `back` makes that by its parameters, kept in `gradients`, or left to the end (`Share.products`), and that by its
+    input, which it returns; `slope` makes the latter alone.
     """
 
     def __init__(self, share: Share) -> None:
@@ -227,12 +244,12 @@ class GaussianPart(Part):
         self.log_p = h.new_empty(K, len(x))
         self.forward.linear(head.mean, h, self.mean)
         self.forward.linear(head.log_variance, h, self.raw)
-        self.forward.add("gaussian", self.mean, self.raw, x, K, *x.shape, head.floor**2, self.log_p)
+        self.forward.add("gaussian", self.mean, self.raw, x, K, *x.shape, float(head.floor) ** 2, self.log_p)
 
     def back(self, weights: Tensor) -> Tensor:
         to_mean, to_raw = (self.share.matrix(*self.mean.shape) for _ in range(2))
         to_h = torch.empty_like(self.h)
-        operands = (weights, self.mean, self.raw, self.x, self.K, *self.x.shape, self.head.floor**2)
+        operands = (weights, self.mean, self.raw, self.x, self.K, *self.x.shape, float(self.head.floor) ** 2)
         self.backward.add("gaussian_backward", *operands, to_mean, to_raw)
         self.linear_back(self.head.mean, self.h, to_mean, to_h)
         self.linear_back(self.head.log_variance, self.h, to_raw, to_h, more=1.0)
@@ -268,6 +285,7 @@ class Share:
         parts: list[Part] = [*up, *down, self.likelihood, self.q_part]
         self.gradients = [pair for part in parts for pair in part.gradients]
         """Of the rows of this share alone."""
+        del self.likelihood, self.q_part  # they know this share: its memory would wait for the garbage collector
 
     def _up(self, q: Conditional) -> list[DensePart]:
         """From x to z and log q(z|x)."""

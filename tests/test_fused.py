@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import subprocess
 import sys
+import weakref
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -15,12 +17,15 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from memgen import train
 from memgen.fused import Step, Written, fits
+from memgen.memory import Memory
 from memgen.model import DGM, Batch
-from memgen.native.library import library
+from memgen.native.program import blas
 from memgen.recipe import Recipe, build
 from memgen.train import begin, step_loss, train_step
 
-needs_kernels = pytest.mark.skipif(library() is None, reason="there is no C compiler here, so autograd does all steps")
+needs_kernels = pytest.mark.skipif(
+    not blas(), reason="there is no C compiler here, or a torch without MKL, so autograd does all steps"
+)
 SMALL = ["model.hidden=[19, 13]", "model.latent=6"]
 MEMORY = [*SMALL, "model.slots=[7, 4]", "objective.local_reconstruction=[0.3, 0.2]"]
 
@@ -178,6 +183,9 @@ def test_models_that_do_not_fit() -> None:
     class Other(DGM):
         pass
 
+    def other_sizes() -> DGM:
+        return case([*MEMORY, "model.hidden=[9, 8]"])[0]
+
     layers = [model.p[0].layers[i] for i in (0, 1)]
     changes = {
         "a class of one's own": lambda m: setattr(m, "__class__", Other),
@@ -187,12 +195,29 @@ def test_models_that_do_not_fit() -> None:
         "weights that are computed": lambda m: weight_norm(m.p[0].layers[0].dense.linear),
         "no bias": lambda m: setattr(m.p[0].layers[0].attention, "A", torch.nn.Linear(13, 4, bias=False)),
         "another norm": lambda m: setattr(m.q[0].layers[0], "norm", torch.nn.BatchNorm1d(19)),
+        "layers of other sizes than Q's": lambda m: setattr(m, "p", other_sizes().p),
+        "more inputs than x": lambda m: setattr(m.q[0].layers[0], "linear", torch.nn.Linear(70, 19)),
+        "slots that nobody asks for": lambda m: setattr(m.p[0].layers[0], "memory", Memory(13, 9)),
         "a floor in Q": lambda m: setattr(m.q[0].head, "floor", 0.1),
     }
     for name, change in changes.items():
         other = copy.deepcopy(model)
         change(other)
         assert not fits(other, objective), name
+
+
+@needs_kernels
+def test_a_step_leaves_no_memory_behind() -> None:
+    """Whoever lets go of it has the memory of all its matrices at once: at K = 50 that is a lot."""
+    model, recipe = case(MEMORY)
+    step = Step(model, recipe.objective, 1, 11)
+    shares = [weakref.ref(share) for share in step.shares]
+    gc.disable()
+    try:
+        del step
+        assert all(share() is None for share in shares)
+    finally:
+        gc.enable()
 
 
 @needs_kernels

@@ -3,7 +3,7 @@
    A matrix is (rows, units), row by row. Between two matrix products torch would walk over such a matrix many times, and
    at K = 50 each walk leaves the cache; here a formula and its derivative are one walk each, in tiles that stay in it.
    Sums over rows are kept per thread and added in the order of the threads, so that a result depends on the number of
-   threads alone. functions.py calls these and says what they compute; tests/test_native.py holds them to plain torch. */
+   threads alone. functions.py and program.c call these; the former says what they compute; tests/test_native.py holds them to plain torch. */
 
 #include <omp.h>
 #include <stdint.h>

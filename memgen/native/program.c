@@ -1,7 +1,7 @@
 /* A whole training step as a list of calls, made without Python in between (memgen/fused.py writes such lists).
 
    The rows are shared between the threads: each goes through a list of its own with its own rows, activations and
-   gradients, and meets the others only where batch norm needs sums over all rows. What a thread has written it reads again
+   gradients, and meets the others only where sums over all rows are needed. What a thread has written it reads again
    itself, so that activations stay in the cache of its core; at the end they make the gradients of the matrices together, a
    part of each. The matrix products are those of torch's BLAS, on one thread each. */
 
@@ -46,7 +46,6 @@ CALL(product) {
 /* Wait until all have come to this place. */
 CALL(meet) {
     (void)o;
-    if (!seat) return;
     meet(seat);
     seat->met++;
 }
@@ -65,14 +64,6 @@ CALL(sum_rows) {
     float *out = P(3);
     memset(out, 0, 4 * units);
     EACH(i, N(1)) EACH(j, units) out[j] += h[i * units + j];
-}
-
-/* to = to + other */
-CALL(add) {
-    (void)seat;
-    float *to = P(0);
-    const float *other = P(1);
-    EACH(i, N(2)) to[i] += other[i];
 }
 
 CALL(add_bias_relu) {

@@ -29,7 +29,7 @@ class Operand(ctypes.Union):
             return cls(p=ctypes.addressof(value))
         if isinstance(value, float):
             return cls(f=value)
-        return cls(p=None) if value is None else cls(n=int(value))
+        return cls(p=None) if value is None else cls(n=value)
 
 
 class Call(ctypes.Structure):
@@ -53,6 +53,8 @@ class Tape:
 
     def product(self, a: Tensor, b: Tensor, out: Tensor, more: float = 0.0) -> None:
         """out = a b + more * out; a and b may be transposed matrices, or some columns of one."""
+        if (*a.shape, b.shape[1]) != (len(out), len(b), out.shape[1]):
+            raise ValueError(f"{tuple(a.shape)} times {tuple(b.shape)} is not {tuple(out.shape)}")
         (across_a, step_a), (across_b, step_b) = map(_layout, (a, b))
         self.add("product", across_a, across_b, *out.shape, a.shape[1], step_a, step_b, a, b, out, more)
 
@@ -82,7 +84,7 @@ class Program:
         copies = [copy for copies in gradients for copy in copies]
         self.copies = (ctypes.c_void_p * len(copies))(*(copy.data_ptr() for copy in copies))
         self.sizes = (ctypes.c_long * len(gradients))(*(copies[0].numel() for copies in gradients))
-        self.tables = torch.empty(2, len(lists), 2 * widest + 1)
+        self.tables = torch.empty(2, len(lists), 2 * widest + 1, dtype=torch.float32, device="cpu")
 
     def run(self) -> bool:
         """Make all calls; False if there were fewer threads than lists, and nothing was done."""

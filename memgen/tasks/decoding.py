@@ -7,12 +7,13 @@ time that it takes with torch's own calls on all samples of a block.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import torch
 from jaxtyping import Float, Float64
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook as has_global_hooks
 
 from memgen.layers import Frozen, MemoryLayer
 from memgen.likelihoods import Bernoulli, Gaussian, GaussianColumns
@@ -26,7 +27,8 @@ ROWS = 400
 
 
 def fits(model: DGM) -> bool:
-    """Whether P of a frozen model can be written down: the classes of the paper's models, one level, nothing hooked."""
+    """Whether P of a frozen model can be written down: the classes of the paper's models, one level, layers that fit
+    each other, nothing hooked, float32 on the CPU, and a torch whose matrix products are MKL's."""
     p = model.p[0]
     return (
         type(model) is DGM
@@ -37,10 +39,28 @@ def fits(model: DGM) -> bool:
         and type(p.head) in (Bernoulli, Gaussian)
         and all(map(linear_fits, p.head.children()))
         and all(map(_layer_fits, p.layers))
+        and _sizes_fit(model)
         and not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
-        and serves(*p.parameters(), *p.buffers())
+        and not has_global_hooks()
+        and serves(*model.parameters(), *p.buffers())
         and blas()
     )
+
+
+def _sizes_fit(model: DGM) -> bool:
+    p = cast(Conditional, model.p[0])
+    layers = [cast(Frozen, layer.dense if isinstance(layer, MemoryLayer) else layer) for layer in p.layers]
+    return sizes_chain(layers, model.latent[0], [*p.head.children()], model.likelihood.columns)
+
+
+def sizes_chain(layers: Sequence[nn.Module], inputs: int, heads: Sequence[nn.Module], outputs: int) -> bool:
+    """Whether each linear map takes what the one before gives, from the inputs on, and all heads give the outputs."""
+    for layer in layers:
+        units, taken = cast(Tensor, layer.weight).shape
+        if taken != inputs or len(cast(Tensor, layer.bias)) != units:
+            return False
+        inputs = units
+    return all(cast(Tensor, head.weight).shape == (outputs, inputs) for head in heads)
 
 
 def _layer_fits(layer: nn.Module) -> bool:
@@ -59,6 +79,7 @@ def recall_fits(layer: MemoryLayer) -> bool:
         and linear_fits(attention.A)
         and type(memory) is Memory
         and not memory.sparse
+        and attention.A.weight.shape == memory.M.shape  # slots and features
         and type(layer.composition) in (Mlp, Sum)
     )
 
@@ -124,7 +145,7 @@ class Decoder:
         mean, raw = h.new_empty(shape), h.new_empty(shape)
         self.tape.linear(head.mean, h, mean)
         self.tape.linear(head.log_variance, h, raw)
-        self.tape.add("gaussian", mean, raw, self.x, K, *self.x.shape, head.floor**2, log_p)
+        self.tape.add("gaussian", mean, raw, self.x, K, *self.x.shape, float(head.floor) ** 2, log_p)
 
     def __call__(self, noise: Float[Tensor, "K B d"]) -> Float64[Tensor, "K B"]:
         self.noise.copy_(noise)
