@@ -5,8 +5,7 @@
 A step of a recipe (mnist-mem-vae if none is named) on MNIST, or on random rows where the recipe is of another width.
 One model, which has trained for 30 steps (for the shares of rows a second one); the pieces are taken out one at a time,
 in blocks that alternate in one process. With --compile also a model whose loss torch.compile has made of the plain
-formulas. The figures are
-medians of blocks and of ratios of neighbouring blocks.
+formulas. The figures are medians of blocks and of ratios of neighbouring blocks.
 """
 
 from __future__ import annotations
