@@ -42,7 +42,8 @@ def kind(name: str) -> str:
 
 
 def test_there_are_22_rows() -> None:
-    assert len([name for name in ROWS if not name.endswith(("-fast", "-finish", "-more", "-first", "-long"))]) == 22
+    ours = ("-fast", "-finish", "-more", "-most", "-first", "-long")
+    assert len([name for name in ROWS if not name.endswith(ours)]) == 22
 
 
 @pytest.mark.parametrize("name", ROWS)
