@@ -343,7 +343,7 @@ def train_step(state: State, batch: Batch, recipe: Recipe, steps: int) -> Float[
     noise = model.noise(samples, len(batch.x), state.generator)
     state.optimizer.clear()
     # `step_loss` says what is computed. For the paper's models fused.py has the same loss and gradients written down,
-    # with the KL term in full: without it 1.3 times as long at K = 1, 1.6 on letters (benchmarks/pieces.py).
+    # with the KL term in full: without it 1.6 times as long at K = 1 on MNIST (benchmarks/pieces.py).
     whole = state.compiled is None and beta == 1
     step = state.written.find(model, objective, batch, noise) if whole else None
     if step is not None:

@@ -501,7 +501,7 @@ def test_every_part_of_the_page_has_its_numbers(made: Path, tmp_path: Path) -> N
     raised = found["log_likelihood"] + gain
     assert f"| {raised:.2f} | {raised - ROWS['ocr-vae'].paper:+.2f} |" in text
     assert "| half | -0.0011 | -0.0123 ± 0.0045 | -0.0123 ± 0.0045 |" in text
-    assert "image by image: -1.23 ± 0.45 points; the paper has +0.13" in text
+    assert "image by image, the same schedule: -1.23 ± 0.45 points; the paper has +0.13" in text
     assert "| 1 seed | +1.00 | +1.26 | one training: open |" in text
     side = text.partition("### Samples")[2].partition("###")[0]
     assert "| VAE, `mnist-vae` | MEM-VAE, `mnist-mem-vae` |" in side
