@@ -149,7 +149,7 @@ def log_likelihoods(
             with torch.inference_mode():
                 q = encoder.encode(Batch.of(rows.double())).q
                 q = GaussianColumns(q.mean.to(rows), q.log_variance.to(rows))
-                # The same but for rounding, for the paper's models: without this 1.08 times as long.
+                # The same but for rounding, for the paper's models: without this 1.06 times as long.
                 log_w = Decoders(model, rows, q) if written else partial(_log_w, model, Batch.of(rows), q)
                 return _score(log_w, noise, samples, chunk)
 
