@@ -38,7 +38,7 @@ def without(*pieces: str) -> Iterator[None]:
     """Inside, these pieces are missing."""
     with ExitStack() as stack:
         if {WRITTEN, FORMULAS} & {*pieces}:
-            stack.enter_context(patch("memgen.fused.Written.find", lambda *arguments: None))
+            stack.enter_context(patch("memgen.fused.step.Written.find", lambda *arguments: None))
         if FORMULAS in pieces:
             stack.enter_context(patch("memgen.native.functions.serves", lambda *tensors: False))
         if OPTIMIZER in pieces:
@@ -63,7 +63,7 @@ def step_of(rows: Tensor, recipe: Recipe, compiled: bool = False) -> Callable[[b
 def whole_step(rows: Tensor, recipe: Recipe) -> Callable[[bool], None]:
     """The step with all threads at work on each call."""
     step = step_of(rows, recipe)
-    with patch("memgen.fused.ENTRIES", 10**12):
+    with patch("memgen.fused.step.ENTRIES", 10**12):
         for _ in range(30):  # in the first of these it is written down
             step(True)
     return step

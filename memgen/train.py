@@ -17,7 +17,7 @@ from torch import Tensor
 
 from memgen.data.dataset import Dataset
 from memgen.errors import FailedError, MemgenError
-from memgen.fused import Written
+from memgen.fused.step import Written
 from memgen.layers import batch_norms, forget_statistics, write_statistics
 from memgen.likelihoods import check_values
 from memgen.memory import sparse_parameters
@@ -180,7 +180,7 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def begin(model: DGM, recipe: Recipe, compiled: bool = False) -> State:
     """The state before the first step; `compiled`: with torch.compile of its loss, which takes half a minute and
-    pays in long trainings of models that fused.py does not serve.
+    pays in long trainings of models that fused/ does not serve.
     """
     settings = recipe.training
     device = next(model.parameters()).device
@@ -342,7 +342,7 @@ def train_step(state: State, batch: Batch, recipe: Recipe, steps: int) -> Float[
     samples = objective.samples + (objective.estimator in CHOOSING)
     noise = model.noise(samples, len(batch.x), state.generator)
     state.optimizer.clear()
-    # `step_loss` says what is computed. For the paper's models fused.py has the same loss and gradients written down,
+    # `step_loss` says what is computed. For the paper's models fused/ has the same loss and gradients written down,
     # with the KL term in full: without it 1.6 times as long at K = 1 on MNIST (benchmarks/pieces.py).
     whole = state.compiled is None and beta == 1
     step = state.written.find(model, objective, batch, noise) if whole else None

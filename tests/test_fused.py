@@ -16,7 +16,7 @@ import torch
 from torch.nn.utils.parametrizations import weight_norm
 
 from memgen import train
-from memgen.fused import Step, Written, fits
+from memgen.fused.step import Step, Written, fits
 from memgen.memory import Memory
 from memgen.model import DGM, Batch
 from memgen.native.program import blas

@@ -1,0 +1,168 @@
+"""Whole steps: which models have them, how they are written down, run, and found again."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook as has_global_hooks
+
+from memgen.fused.share import Share
+from memgen.layers import BatchNorm, Dense, MemoryLayer
+from memgen.likelihoods import Bernoulli, Gaussian
+from memgen.model import DGM, Batch, Conditional, Levels
+from memgen.native.library import serves
+from memgen.native.program import Program, blas
+from memgen.recipe import Objective
+from memgen.tasks.decoding import linear_fits, recall_fits, sizes_chain
+
+SERVED = [*product(("plain", "stl"), ("elbo", "importance")), ("dreg", "importance")]
+"""Estimators and bounds."""
+ENTRIES = 16384
+"""Rows of P times units that each thread must have; where there are fewer, threads would rather wait than work, and
+all work together on those calls that are large enough."""
+
+
+def fits(model: DGM, objective: Objective) -> bool:
+    """Whether a step of this model can be written down: the very classes of the paper's models, one level, batch norm,
+    dense attention, Bernoulli or Gaussian rows, layers that fit each other, every parameter once, float32 on the CPU,
+    and a torch whose matrix products are MKL's.
+    """
+    return (
+        (objective.estimator, objective.bound) in SERVED
+        and type(model) is DGM
+        and not model.mask
+        and len(model.q) == 1
+        and all(type(net) is Conditional and not net.skip for net in (*model.q, *model.p))
+        and all(type(layer) is Dense and _layer_fits(layer) for layer in cast(Conditional, model.q[0]).layers)
+        and all(map(_layer_fits, cast(Conditional, model.p[0]).layers))
+        and type(model.q[0].head) is Gaussian
+        and not model.q[0].head.floor
+        and type(model.p[0].head) in (Bernoulli, Gaussian)
+        and all(map(linear_fits, (*model.q[0].head.children(), *cast(nn.Module, model.p[0].head).children())))
+        and _sizes_fit(model, objective)
+        and len([*model.named_parameters(remove_duplicate=False)]) == len([*model.parameters()])
+        and serves(*model.parameters())
+        and blas()
+    )
+
+
+def _sizes_fit(model: DGM, objective: Objective) -> bool:
+    """Whether torch would not refuse them: that a call takes more numbers than there are, nobody would notice."""
+    q, p = cast(Conditional, model.q[0]), cast(Conditional, model.p[0])
+    up = [cast(Dense, layer) for layer in q.layers]
+    down = [cast(Dense, layer.dense if isinstance(layer, MemoryLayer) else layer) for layer in p.layers]
+    x, z = model.likelihood.columns, model.latent[0]
+    compared = any(map(any, objective.local_reconstruction))
+    return (
+        sizes_chain([dense.linear for dense in up], x, [*q.head.children()], z)
+        and sizes_chain([dense.linear for dense in down], z, [*p.head.children()], x)
+        and all(len(dense.norm.gamma) == dense.linear.out_features for dense in (*up, *down))  # type: ignore[arg-type]
+        and (not compared or [d.linear.out_features for d in up] == [d.linear.out_features for d in down[::-1]])
+    )
+
+
+def _layer_fits(layer: nn.Module) -> bool:
+    if type(layer) is MemoryLayer:
+        return type(layer.dense) is Dense and _layer_fits(layer.dense) and recall_fits(layer)
+    return type(layer) is Dense and type(layer.norm) is BatchNorm and linear_fits(layer.linear)
+
+
+def _hooked(parameter: nn.Parameter) -> bool:
+    return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
+
+
+def _watched(module: nn.Module) -> bool:
+    return bool(
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    )
+
+
+class Step:
+    """The step of a model with K samples of each of B rows, written down. Calling it leaves the gradients of the loss
+    in the parameters, in the same places every time, and returns loss and bound.
+    """
+
+    def __init__(self, model: DGM, objective: Objective, K: int, B: int) -> None:
+        if not fits(model, objective):
+            raise ValueError("a step of this model cannot be written down")
+        self.model, self.objective, self.K = model, objective, K
+        self.x = next(model.parameters()).new_empty(B, model.likelihood.columns)
+        self.modules, self.places = [*model.modules()], [(p, p.data_ptr()) for p in model.parameters()]
+        self.widest = max([net.linear.out_features for net in self.modules if isinstance(net, Dense)], default=0)
+        threads = torch.get_num_threads()
+        self.write(threads if min(B, K * B * self.widest // ENTRIES) >= threads else 1)
+
+    def write(self, shares: int) -> None:
+        """One list of calls for each of so many shares of the rows."""
+        self.count = shares
+        pool: list[Tensor] = []
+        self.shares = [Share(self, index, pool) for index in range(shares)]
+        whole = {id(parameter): [place] for parameter, place in self.shares[0].places}
+        for share in self.shares:
+            for parameter, place in share.gradients:
+                whole.setdefault(id(parameter), []).append(place)
+        self.gradients = [(parameter, whole[id(parameter)]) for parameter, _ in self.places if id(parameter) in whole]
+        several = [places for _, places in self.gradients if shares > 1 and len(places) == shares]
+        lists = [share.forward.calls + share.backward.calls for share in self.shares]
+        self.program = Program(lists, several, self.widest)
+
+    @property
+    def moved(self) -> bool:
+        """Whether a parameter lies elsewhere by now."""
+        return any(parameter.data_ptr() != place for parameter, place in self.places)
+
+    @property
+    def alone(self) -> bool:
+        """Whether all parts train and nobody looks on who would miss autograd."""
+        return (
+            all(parameter.requires_grad and not _hooked(parameter) for parameter, _ in self.places)
+            and all(module.training and not _watched(module) for module in self.modules)
+            and not has_global_hooks()
+            and not torch.is_autocast_enabled("cpu")
+            and not torch.compiler.is_compiling()
+        )
+
+    @torch.no_grad()
+    def __call__(self, batch: Batch, noise: Levels) -> Float[Tensor, "2"]:
+        wanted = (self.K, len(self.x), self.model.latent[0])
+        if batch.x.shape != self.x.shape or noise[0].shape != wanted:
+            raise ValueError(f"this step is for rows {tuple(self.x.shape)} and noise {wanted}")
+        self.x.copy_(batch.x)
+        if not self._run(noise[0]):  # somebody keeps the threads from it
+            self.write(1)
+            self._run(noise[0])
+        for parameter, copies in self.gradients:
+            parameter.grad = copies[0]
+        mean = torch.cat([share.bound for share in self.shares]).mean()
+        errors = [weight * error for share in self.shares for weight, error in share.errors]
+        return torch.stack([sum(errors, -mean), mean])
+
+    def _run(self, noise: Float[Tensor, "K B d"]) -> bool:
+        """False if there were too few threads, and nothing was done."""
+        for share, own in zip(self.shares, noise.tensor_split(len(self.shares), 1), strict=True):
+            share.noise.copy_(own)
+        return self.program.run()
+
+
+class Written:
+    """The steps of a model that are written down so far, by objective, K, B and number of threads."""
+
+    def __init__(self) -> None:
+        self.steps: dict[tuple[Objective, int, int, int], Step | None] = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Written:
+        return Written()  # a step knows its model by addresses
+
+    def find(self, model: DGM, objective: Objective, batch: Batch, noise: Levels) -> Step | None:
+        """The step for this batch; None if it is autograd's."""
+        if batch.observed is not None or batch.context is not None:
+            return None
+        key = objective, len(noise[0]), len(batch.x), torch.get_num_threads()
+        step = self.steps.get(key)
+        if key not in self.steps or (step is not None and step.moved):
+            step = self.steps[key] = Step(model, *key[:3]) if fits(model, objective) else None
+        return step if step is not None and step.alone else None
