@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from memgen.errors import MemgenError
 from memgen.layers import linear
-from memgen.native.functions import mlp, read_rows
+from memgen.native.functions import largest_sums, mlp, read_rows
 
 Squash = Callable[[Tensor], Tensor]
 """Scores to weights."""
@@ -74,8 +74,7 @@ class ProductKeys(nn.Module):
     (torch.Size([5, 4]), torch.Size([5, 4]))
     """
 
-    rows: Tensor
-    columns: Tensor
+    pairs: Tensor
 
     def __init__(self, features: int, slots: int, top: int | None = None, *, squash: Squash) -> None:
         super().__init__()
@@ -92,23 +91,12 @@ class ProductKeys(nn.Module):
         self.top = min(top or slots, slots)
         reach = min(self.top, self.side)
         pairs = [(r, s) for r in range(reach) for s in range(min(reach, self.top // (r + 1)))]
-        self.register_buffer("rows", torch.tensor([r for r, _ in pairs]), persistent=False)
-        self.register_buffer("columns", torch.tensor([s for _, s in pairs]), persistent=False)
+        self.register_buffer("pairs", torch.tensor(pairs).t().contiguous(), persistent=False)
 
     def forward(self, h_g: Float[Tensor, "*rows features"]) -> Preference:
         h_1, h_2 = h_g.split(self.halves, -1)
-        first, second = self.first(h_1), self.second(h_2)
-        i, j = self.largest(first.detach(), second.detach())
-        return Preference(self.squash(first.gather(-1, i) + second.gather(-1, j)), i * self.side + j)
-
-    def largest(
-        self, first: Float[Tensor, "*rows side"], second: Float[Tensor, "*rows side"]
-    ) -> tuple[Int[Tensor, "*rows top"], Int[Tensor, "*rows top"]]:
-        """Which half-keys make the largest sums."""
-        reach = min(self.top, self.side)
-        (a, i), (b, j) = first.topk(reach), second.topk(reach)
-        best = (a[..., self.rows] + b[..., self.columns]).topk(self.top).indices
-        return i.gather(-1, self.rows[best]), j.gather(-1, self.columns[best])
+        scores, index = largest_sums(self.first(h_1), self.second(h_2), self.pairs, self.top)
+        return Preference(self.squash(scores), index)
 
 
 class Memory(nn.Module):

@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from memgen.memory import ProductKeys
 from memgen.model import Batch
 from memgen.native import functions as native
 from memgen.native import library
@@ -107,6 +108,32 @@ def test_bernoulli_of_coins_is_a_power_of_two(columns: int) -> None:
     x, none = (torch.rand(3, columns) < 0.5).float(), torch.zeros(columns)
     found = native.bernoulli_log_prob(torch.zeros(2, 3, columns), none, x)
     torch.testing.assert_close(found, torch.full((2, 3), -columns * math.log(2)), atol=0, rtol=1e-6)
+
+
+@needs_kernels
+@pytest.mark.parametrize(("rows", "side", "top"), [((6,), 5, 1), ((3, 40), 70, 9), ((2, 5), 33, 32), ((4,), 3, 9)])
+def test_the_largest_sums_are_those_of_all_sums(rows: tuple[int, ...], side: int, top: int) -> None:
+    """Numbers, order and places by brute force; values and gradients as in float64. Sides of less than a vector, of
+    some, and with a rest; one thread, and enough rows for two."""
+    keys = ProductKeys(4, side**2, top, squash=torch.sigmoid)
+    first, second = torch.randn(*rows, side), torch.randn(*rows, side)
+    sums, index = native.largest_sums(first, second, keys.pairs, top)
+    every = (first.unsqueeze(-1) + second.unsqueeze(-2)).flatten(-2)
+    assert sums.equal(every.topk(top).values)
+    assert sums.equal(every.gather(-1, index))
+    assert all(len(set(own)) == top for own in index.flatten(0, -2).tolist())
+    compare(lambda a, b: native.largest_sums(a, b, keys.pairs, top)[0], [first, second])
+
+
+@needs_kernels
+def test_the_largest_sums_of_numbers_that_are_none_are_somewhere() -> None:
+    """A training that has failed must be able to say so: no slot outside of the memory is read."""
+    keys = ProductKeys(4, 100, 6, squash=torch.sigmoid)
+    half = torch.randn(3, 10)
+    half[0], half[1, ::2] = torch.nan, torch.inf
+    sums, index = native.largest_sums(half, half, keys.pairs, 6)
+    assert bool(((index >= 0) & (index < 100)).all())
+    assert not bool(sums[:2].isfinite().any())
 
 
 @pytest.mark.parametrize("rows", [(6,), (3, 40)])

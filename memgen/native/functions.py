@@ -22,6 +22,8 @@ from memgen.native.library import addresses, library, serves
 LOG_2PI = math.log(2 * math.pi)
 EPS = 1e-5
 """Added to every variance before its root is taken."""
+MOST_PAIRS = 1024
+"""Of ranks; the kernel sorts by insertion, which is for few."""
 
 
 def batch_norm_relu(
@@ -111,7 +113,25 @@ def read_rows(
     return _call(_ReadRows, M, index, weights)  # type: ignore[no-any-return]
 
 
-def _call(function: Any, *arguments: Tensor) -> Any:
+def largest_sums(
+    first: Float[Tensor, "*rows side"], second: Float[Tensor, "*rows side"], pairs: Int[Tensor, "2 pairs"], top: int
+) -> tuple[Float[Tensor, "*rows top"], Int[Tensor, "*rows top"]]:
+    """The `top` largest of all sums first_i + second_j, the largest first, and i * side + j of each.
+
+    `pairs` are the ranks of i and of j, from 0 on and below `top`, of the sums among which the largest must be.
+    """
+    if serves(first, second) and pairs.shape[1] <= MOST_PAIRS:
+        sums, index = _call(_LargestSums, first, second, pairs, top)
+        return sums, index
+    side = first.shape[-1]
+    reach = min(top, side)
+    (a, i), (b, j) = first.detach().topk(reach), second.detach().topk(reach)
+    best = (a[..., pairs[0]] + b[..., pairs[1]]).topk(top).indices
+    i, j = i.gather(-1, pairs[0][best]), j.gather(-1, pairs[1][best])
+    return first.gather(-1, i) + second.gather(-1, j), i * side + j
+
+
+def _call(function: Any, *arguments: Any) -> Any:
     return function.apply(*arguments)
 
 
@@ -274,3 +294,27 @@ class _ReadRows(torch.autograd.Function):
             to_slots = M.new_zeros(len(slots), features).index_add_(0, which, shares)
         to_M = torch.sparse_coo_tensor(slots.unsqueeze(0), to_slots, M.shape, is_coalesced=True, check_invariants=False)
         return to_M, None, to_weights
+
+
+class _LargestSums(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, first: Tensor, second: Tensor, pairs: Tensor, top: int) -> tuple[Tensor, Tensor]:
+        sums = first.new_empty(*first.shape[:-1], top)
+        index = torch.empty_like(sums, dtype=torch.int64)
+        addressed, (rows, side) = (v.data_ptr() for v in (first, second, pairs.contiguous())), _rows_units(first)
+        sizes = (pairs.shape[1], rows, side, min(top, side), top)
+        _kernels().largest_sums(*addressed, *sizes, sums.data_ptr(), index.data_ptr())
+        ctx.save_for_backward(index)
+        ctx.side = side
+        ctx.mark_non_differentiable(index)
+        return sums, index
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        (index,), gradient = ctx.saved_tensors, gradients[0].contiguous()
+        to_first, to_second = (gradient.new_empty(*index.shape[:-1], ctx.side) for _ in range(2))
+        addressed, places = (gradient.data_ptr(), index.data_ptr()), (to_first.data_ptr(), to_second.data_ptr())
+        rows, top = _rows_units(index)
+        _kernels().largest_sums_backward(*addressed, rows, ctx.side, top, *places)
+        return to_first, to_second, None, None

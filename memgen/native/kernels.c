@@ -557,16 +557,30 @@ void adam(float *const *table, const long *sizes, long count, const float *s) {
     }
 }
 
+/* Rows that lie anywhere are asked for before they are needed. */
+static inline void fetch(const float *row, long width) {
+    for (long j = 0; j < width; j += 16) __builtin_prefetch(row + j);
+}
+
 /* The same for some rows of a matrix. The average of row i first catches up with the steps in which the row stood still:
    a = p + (a - p) * missed[i]. */
 void adam_rows(float *p, const float *g, float *m, float *v, float *a, const int64_t *index, const float *missed,
                long rows, long width, const float *s) {
     #pragma omp parallel for num_threads(threads_for(rows * width)) schedule(static)
     for (long i = 0; i < rows; i++) {
-        long at = index[i] * width;
-        if (a) EACH(j, width) a[at + j] = p[at + j] + (a[at + j] - p[at + j]) * missed[i];
+        long at = index[i] * width, next = index[i + 1 < rows ? i + 1 : i] * width;
+        fetch(p + next, width), fetch(m + next, width), fetch(v + next, width);
+        if (a) {
+            fetch(a + next, width);
+            EACH(j, width) a[at + j] = p[at + j] + (a[at + j] - p[at + j]) * missed[i];
+        }
         adam_range(p + at, g + i * width, m + at, v + at, a ? a + at : 0, width, s);
     }
+}
+
+/* Slots are read four at a time, while the next four are on their way: measured, 0.7 to 0.8 of the time of one after the other. */
+static inline void fetch_slots(const float *M, const int64_t *index, long from, long entries, long width) {
+    for (long e = from; e < from + 4 && e < entries; e++) fetch(M + index[e] * width, width);
 }
 
 /* out[i] = sum_k weights[i, k] M[index[i, k]] */
@@ -574,11 +588,18 @@ void read_rows(const float *M, const int64_t *index, const float *weights, long 
                float *out) {
     #pragma omp parallel for num_threads(threads_for(rows * chosen * width)) schedule(static)
     for (long i = 0; i < rows; i++) {
-        memset(out + i * width, 0, 4 * width);
-        EACH(k, chosen) {
-            const float *slot = M + index[i * chosen + k] * width;
-            float weight = weights[i * chosen + k];
-            EACH(j, width) out[i * width + j] += weight * slot[j];
+        float *o = out + i * width;
+        memset(o, 0, 4 * width);
+        long e = i * chosen, end = e + chosen;
+        for (; e + 4 <= end; e += 4) {
+            fetch_slots(M, index, e + 4, rows * chosen, width);
+            const float *a = M + index[e] * width, *b = M + index[e + 1] * width;
+            const float *c = M + index[e + 2] * width, *d = M + index[e + 3] * width, *w = weights + e;
+            EACH(j, width) o[j] += w[0] * a[j] + w[1] * b[j] + w[2] * c[j] + w[3] * d[j];
+        }
+        for (; e < end; e++) {
+            const float *slot = M + index[e] * width;
+            EACH(j, width) o[j] += weights[e] * slot[j];
         }
     }
 }
@@ -587,12 +608,25 @@ void read_rows(const float *M, const int64_t *index, const float *weights, long 
 void read_rows_backward_weights(const float *gradient, const float *M, const int64_t *index, long rows, long chosen,
                                 long width, float *to_weights) {
     #pragma omp parallel for num_threads(threads_for(rows * chosen * width)) schedule(static)
-    for (long i = 0; i < rows; i++) EACH(k, chosen) {
-        const float *slot = M + index[i * chosen + k] * width, *g = gradient + i * width;
-        float dot = 0;
-        #pragma omp simd reduction(+ : dot)
-        for (long j = 0; j < width; j++) dot += g[j] * slot[j];
-        to_weights[i * chosen + k] = dot;
+    for (long i = 0; i < rows; i++) {
+        const float *g = gradient + i * width;
+        long e = i * chosen, end = e + chosen;
+        for (; e + 4 <= end; e += 4) {
+            fetch_slots(M, index, e + 4, rows * chosen, width);
+            const float *a = M + index[e] * width, *b = M + index[e + 1] * width;
+            const float *c = M + index[e + 2] * width, *d = M + index[e + 3] * width;
+            float to_a = 0, to_b = 0, to_c = 0, to_d = 0;
+            #pragma omp simd reduction(+ : to_a, to_b, to_c, to_d)
+            for (long j = 0; j < width; j++) to_a += g[j] * a[j], to_b += g[j] * b[j], to_c += g[j] * c[j], to_d += g[j] * d[j];
+            to_weights[e] = to_a, to_weights[e + 1] = to_b, to_weights[e + 2] = to_c, to_weights[e + 3] = to_d;
+        }
+        for (; e < end; e++) {
+            const float *slot = M + index[e] * width;
+            float dot = 0;
+            #pragma omp simd reduction(+ : dot)
+            for (long j = 0; j < width; j++) dot += g[j] * slot[j];
+            to_weights[e] = dot;
+        }
     }
 }
 
@@ -601,11 +635,64 @@ void read_rows_backward_slots(const float *gradient, const float *weights, const
                               long slots, long chosen, long width, float *to_slots) {
     #pragma omp parallel for num_threads(threads_for(slots * width)) schedule(static)
     for (long u = 0; u < slots; u++) {
-        memset(to_slots + u * width, 0, 4 * width);
+        float *to = to_slots + u * width;
         for (long e = first[u]; e < first[u + 1]; e++) {
+            if (e + 2 < first[slots]) fetch(gradient + order[e + 2] / chosen * width, width);
             const float *g = gradient + order[e] / chosen * width;
             float weight = weights[order[e]];
-            EACH(j, width) to_slots[u * width + j] += weight * g[j];
+            if (e == first[u]) EACH(j, width) to[j] = weight * g[j];
+            else EACH(j, width) to[j] += weight * g[j];
+        }
+    }
+}
+
+/* The `top` largest of n numbers, the largest first, and where they are. Most are below all that are kept by then, which
+   several show at once. Where all are NaN the first stand there. */
+static void largest(const float *h, long n, long top, float *value, int64_t *where) {
+    EACH(r, top) value[r] = -__builtin_inff(), where[r] = r;
+    for (long from = 0; from < n; from += 4 * WIDTH) {
+        long to = from + 4 * WIDTH < n ? from + 4 * WIDTH : n;
+        I above = {0};
+        for (long j = from; j < to; j += WIDTH) above |= load(h + j, n - j) > all(value[top - 1]);
+        int found = n - from < 4 * WIDTH; /* the last may have been filled up with zeros */
+        EACH(q, WIDTH) found |= above[q];
+        if (!found) continue;
+        for (long j = from; j < to; j++) {
+            long r = top - 1;
+            if (!(h[j] > value[r])) continue;
+            for (; r > 0 && value[r - 1] < h[j]; r--) value[r] = value[r - 1], where[r] = where[r - 1];
+            value[r] = h[j], where[r] = j;
+        }
+    }
+}
+
+/* The `top` largest sums first[i] + second[j] of every row, and i * side + j of each. pairs: the two ranks of each of
+   `count` sums among which they are, each rank below `reach`. */
+void largest_sums(const float *first, const float *second, const int64_t *pairs, long count, long rows, long side,
+                  long reach, long top, float *sums, int64_t *index) {
+    #pragma omp parallel for num_threads(threads_for(rows * side)) schedule(static)
+    for (long row = 0; row < rows; row++) {
+        float a[reach], b[reach], both[count];
+        int64_t i[reach], j[reach], which[top];
+        largest(first + row * side, side, reach, a, i);
+        largest(second + row * side, side, reach, b, j);
+        EACH(k, count) both[k] = a[pairs[k]] + b[pairs[count + k]];
+        largest(both, count, top, sums + row * top, which);
+        EACH(k, top) index[row * top + k] = i[pairs[which[k]]] * side + j[pairs[count + which[k]]];
+    }
+}
+
+/* A sum has the same derivative by both of its terms. */
+void largest_sums_backward(const float *gradient, const int64_t *index, long rows, long side, long top,
+                           float *to_first, float *to_second) {
+    #pragma omp parallel for num_threads(threads_for(rows * side)) schedule(static)
+    for (long row = 0; row < rows; row++) {
+        float *to_i = to_first + row * side, *to_j = to_second + row * side;
+        memset(to_i, 0, 4 * side);
+        memset(to_j, 0, 4 * side);
+        for (long e = row * top; e < (row + 1) * top; e++) {
+            to_i[index[e] / side] += gradient[e];
+            to_j[index[e] % side] += gradient[e];
         }
     }
 }
