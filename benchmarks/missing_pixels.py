@@ -67,10 +67,11 @@ def main() -> None:
     print(f"{options.steps} decoder passes, the last {kept} states kept")
     print(f"{'pattern':<10} {'method':<12} {'mse':>16} {'log p(missing)':>18} {'carried by':>10} {'seconds':>8}")
     rows = []
+    methods = [name for name, own in METHODS.items() if saved.model.mask or not own.masked]
     for pattern in scaled_patterns(data.shape):
         missing = missing_entries(pattern, data.shape, x.shape[1], len(x), seed=options.seed)
         found: dict[str, Imputation] = {}
-        for name in ("paper-last", *METHODS):
+        for name in ("paper-last", *methods):
             clock = time.perf_counter()
             keep = 1 if name == "paper-last" else kept
             method = name.removesuffix("-last")

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import memgen
+import missing_pixels
 from memgen import cli
 from memgen.cli import main
 from memgen.commands.reporting import names, subject
@@ -113,6 +114,20 @@ def test_two_models_meet_the_same_missing_pixels(runs: dict[str, Path], here: Pa
     assert (a["x"] == b["x"]).all()
     assert (a["mean"] != b["mean"]).any()
     assert (a["mean"] == a["x"])[~a["missing"]].all()
+
+
+def test_all_methods_of_a_model_stand_side_by_side(
+    runs: dict[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """benchmarks/missing_pixels.py, which the documents name: every method that the model has, on every pattern."""
+    arguments = [str(runs["mem"]), "--split", "test", "--limit", "6", "--steps", "4"]
+    monkeypatch.setattr("sys.argv", ["missing_pixels.py", *arguments])
+    missing_pixels.main()
+    rows = json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]
+    unmasked = {name for name, own in imputation.METHODS.items() if not own.masked}
+    assert {row["method"] for row in rows} == {"paper-last", *unmasked}
+    assert len(rows) == 3 * (1 + len(unmasked))
+    assert all(row["mse"] > 0 and row["log_p"] < 0 for row in rows)
 
 
 def holes(n: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
