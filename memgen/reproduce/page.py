@@ -81,10 +81,12 @@ def heading(results: Results) -> str:
         "the architecture, data, bound, local reconstruction and number of parameters of their row; batch size, "
         "optimizer with its weight decay, schedule, clipping, averages, gradient estimator and starting values are "
         "others, and `-first` raises the weight of the KL term from 0 to 1 over its first epochs "
-        "([docs/reproduction.md](../docs/reproduction.md) says how they were chosen). "
+        "([docs/reproduction.md](../docs/reproduction.md) says how they were chosen, and that `-most` was added to "
+        "`mnist-mem-vae` when the test number of `-more` was known). "
         f"{done}, on: {'; '.join(machines) or 'no machine yet'}.\n\n"
         "`memgen reproduce --status` shows how far all rows are, `memgen reproduce ROW --results OTHER --runs OTHER` "
-        "does one again from the start, `memgen reproduce --verify ROW` scores shipped weights again."
+        "does one again, from shipped weights of an earlier part of its training where there are any, "
+        "`memgen reproduce --verify ROW` scores shipped weights again."
     )
 
 
@@ -192,7 +194,7 @@ def differences(folder: Path) -> str:
         "± over images says how well the difference of these two trained models is known. Whether one kind of model is "
         "better is asked of several trainings, in the second table: a difference counts where the interval of 95% "
         "(Student's t) leaves out zero. The splits of Frey faces overlap, so that their interval is rather narrow; and "
-        f"of {len(PAIRS)} comparisons at 95% one in twenty would err."
+        "of comparisons at 95% one in twenty errs."
     )
     return f"## Differences, the same schedule, image by image\n\n{text}\n\n{each}\n\n{mean}"
 
