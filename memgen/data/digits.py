@@ -14,15 +14,15 @@ from memgen.data.files import Source
 
 SPLIT_SEED = 1234
 TRAIN, VALID = 1297, 200
+FILE = Path("data", "digits.csv.gz")
 
 
 def read() -> tuple[UInt8[NDArray[np.uint8], "N 64"], Int64[NDArray[np.int64], " N"]]:
-    """Levels 0 ... 16 and classes, from scikit-learn's file itself: to import what is around it takes a second or two,
-    a quarter of a newcomer's first command.
+    """Levels 0 ... 16 and classes, from scikit-learn's file itself: to import what is around it takes two seconds of
+    the six of a newcomer's first command.
     """
     sklearn = find_spec("sklearn")
-    file = Path(sklearn.origin if sklearn and sklearn.origin else "").parent / "datasets" / "data" / "digits.csv.gz"
-    if file.is_file():
+    if sklearn and sklearn.origin and (file := Path(sklearn.origin).with_name("datasets") / FILE).is_file():
         table = np.loadtxt(file, delimiter=",")
         return table[:, :-1].astype(np.uint8), table[:, -1].astype(np.int64)
     from sklearn.datasets import load_digits  # it keeps them elsewhere

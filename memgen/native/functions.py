@@ -120,7 +120,7 @@ def largest_sums(
 
     `pairs` are the ranks of i and of j, from 0 on and below `top`, of the sums among which the largest must be.
     """
-    if serves(first, second) and pairs.shape[1] <= MOST_PAIRS:
+    if serves(first, second) and first.shape == second.shape and pairs.shape[1] <= MOST_PAIRS:
         sums, index = _call(_LargestSums, first, second, pairs, top)
         return sums, index
     side = first.shape[-1]
@@ -301,7 +301,8 @@ class _LargestSums(torch.autograd.Function):
     def forward(ctx: Any, first: Tensor, second: Tensor, pairs: Tensor, top: int) -> tuple[Tensor, Tensor]:
         sums = first.new_empty(*first.shape[:-1], top)
         index = torch.empty_like(sums, dtype=torch.int64)
-        addressed, (rows, side) = (v.data_ptr() for v in (first, second, pairs.contiguous())), _rows_units(first)
+        pairs = pairs.contiguous()
+        addressed, (rows, side) = (v.data_ptr() for v in (first, second, pairs)), _rows_units(first)
         sizes = (pairs.shape[1], rows, side, min(top, side), top)
         _kernels().largest_sums(*addressed, *sizes, sums.data_ptr(), index.data_ptr())
         ctx.save_for_backward(index)
