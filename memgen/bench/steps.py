@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -14,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from memgen.bench.clock import Action, alternate, spread, times_faster
-from memgen.bench.limit import ONLY, RECIPES, Fastest, Product, flops, in_order, products
+from memgen.bench.limit import ONLY, RECIPES, WARM, Fastest, Product, Shape, flops, in_order, products, total
 from memgen.bench.loop import loop_step
 from memgen.bench.peer import missing, peer
 from memgen.bench.record import Record, Scale
@@ -105,13 +104,17 @@ def compare(name: str, K: int, scale: Scale, fastest: Fastest, rows: Float[Tenso
         for _ in range(scale.warm):
             action()
     different = {product.shape: product for one in found.values() for product in one}
-    between = partial(fastest.measure, different.values())
-    blocks = alternate(actions, scale.repeats, scale.block(K), between)
+    rounds: list[dict[Shape, float]] = []
+    blocks = alternate(
+        actions, scale.repeats, scale.block(K), lambda: rounds.append(fastest.measure(different.values()))
+    )
     settings = {"recipe": name, "K": K, "batch": BATCH}
     notes = {"pythae": "without memory, which it does not have"} if memory else {}
     records = {
         way: _record(way, settings, blocks, found.get(way, []), list(own), notes.get(way, "")) for way in actions
     }
+    warm = {WARM: [total(found[ONLY], taken) for taken in rounds]}
+    records[WARM] = _record(WARM, settings, warm, found[ONLY], list(own), "")
     if SINGLE in records:
         records[SINGLE] = replace(records[SINGLE], whole=records["memgen"].products)
     return list(records.values())
