@@ -18,7 +18,7 @@ from memgen.bench.evaluation import evaluation_section
 from memgen.bench.growth import Point, bytes_needed, measure, points
 from memgen.bench.limit import Fastest, Product, flops, forward_products, outline, products, settled, total
 from memgen.bench.loop import HandModel
-from memgen.bench.machine import describe, peak_memory
+from memgen.bench.machine import Ticks, describe, peak_memory, stolen, ticks
 from memgen.bench.peer import missing
 from memgen.bench.record import QUICK, Record, Scale
 from memgen.bench.rows import batches, rows, stand_in
@@ -123,6 +123,14 @@ def test_all_records_have_the_limit_of_the_whole_run() -> None:
     quick = replace(full, name="quick", seconds=Spread(1.5, 1.0, 2.0))
     assert [record.best_fraction for record in settled([full, quick], fastest)] == [pytest.approx(1 / 3), 1.0]
     assert settled([replace(full, products=())], fastest)[0].limit is None
+
+
+def test_the_time_that_a_host_takes_is_read_from_the_kernel(tmp_path: Path) -> None:
+    """Waiting (idle, iowait) is no time that anybody could take."""
+    path = tmp_path / "stat"
+    path.write_text("cpu  100 20 30 9000 500 4 6 40 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n")
+    assert ticks(path) == Ticks(wanted=200, stolen=40)
+    assert stolen(ticks(path), ticks(path)) is None
 
 
 def test_products_are_computed_in_every_layout() -> None:
@@ -251,7 +259,8 @@ def test_the_command_prints_tables_and_json(tmp_path: Path, capsys: pytest.Captu
     assert captured.out.count("\n") == 1
     found: dict[str, Any] = json.loads(captured.out)
     assert found == json.loads(target.read_text())
-    assert found["machine"] == describe()
+    assert found["machine"] == {**describe(), "stolen": found["machine"]["stolen"]}
+    assert found["machine"]["stolen"] is None or 0 <= found["machine"]["stolen"] <= 1
     assert {record["section"] for record in found["records"]} == {"limit", "startup"}
     assert all(record["seconds"]["low"] > 0 for record in found["records"])
     for title in ("limit, time per step or product", "startup, time per command", "memgen --help"):

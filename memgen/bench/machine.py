@@ -7,7 +7,7 @@ import platform
 import resource
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -41,6 +41,39 @@ def free_memory() -> int:
     """Bytes that a new process can have without swapping; where the system does not say, all there are."""
     found = _value(Path("/proc/meminfo"), "MemAvailable")
     return memory() if found is None else _kibibytes(found)
+
+
+class Ticks(NamedTuple):
+    """Time of all processors since the machine was started, in the kernel's units."""
+
+    wanted: int
+    """In which there was something to do, ..."""
+    stolen: int
+    """... and in which the host of a virtual machine let others do it."""
+
+
+def ticks(path: Path = Path("/proc/stat")) -> Ticks | None:
+    """None on systems that do not say.
+
+    >>> ticks(Path("/nowhere")) is None
+    True
+    """
+    if not path.is_file():
+        return None
+    user, nice, system, _, _, irq, softirq, stolen = map(int, path.read_text().splitlines()[0].split()[1:9])
+    return Ticks(user + nice + system + irq + softirq + stolen, stolen)
+
+
+def stolen(before: Ticks | None, after: Ticks | None) -> float | None:
+    """Which part of its time a virtual machine did not get, though it had something to do: others were at work, of
+    whom nothing is seen from inside.
+
+    >>> stolen(Ticks(1000, 50), Ticks(3000, 250))
+    0.1
+    """
+    if before is None or after is None or after.wanted == before.wanted:
+        return None
+    return (after.stolen - before.stolen) / (after.wanted - before.wanted)
 
 
 def peak_memory() -> int:

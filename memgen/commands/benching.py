@@ -14,7 +14,7 @@ from torch import Tensor
 from memgen.bench.evaluation import evaluation_section
 from memgen.bench.growth import growth_section
 from memgen.bench.limit import Fastest, limit_section, settled
-from memgen.bench.machine import describe
+from memgen.bench.machine import describe, stolen, ticks
 from memgen.bench.record import QUICK, Record, Scale
 from memgen.bench.rows import rows
 from memgen.bench.startup import startup_section
@@ -39,13 +39,17 @@ def bench(options: argparse.Namespace) -> dict[str, Any]:
     fastest = Fastest()
     run = _sections(_scale(options), given, fastest)
     records: list[Record] = []
+    before = ticks()
     for name in chosen:
         records = settled([*records, *run[name]()], fastest)
+        about["stolen"] = stolen(before, ticks())
         result = {"machine": about, "rows": what, "records": [record.to_dict() for record in records]}
         if options.output is not None:  # after every section: a later one may fail
             write_atomically(options.output, json.dumps(result, indent=1, allow_nan=False).encode() + b"\n")
     for name in chosen:  # not before all are there: they share the limit
         say(options, f"\n{table([record for record in records if record.section == name])}")
+    if about["stolen"] is not None:
+        say(options, f"\nthe host took {about['stolen']:.1%} of this machine's time meanwhile")
     return result
 
 
