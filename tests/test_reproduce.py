@@ -87,10 +87,19 @@ def test_a_fast_recipe_trains_the_same_model_on_the_same_loss(name: str) -> None
     assert count_parameters(build(fast)) == count_parameters(build(paper))
 
 
+UNLIKE = {("ocr-mem-iwae-50", "more")}
+"""Rows that have fewer epochs by a schedule than the other of their pair, and are not compared by it."""
+
+
 @pytest.mark.parametrize("pair", PAIRS, ids="--".join)
 def test_rows_that_are_compared_are_trained_alike(pair: tuple[str, str]) -> None:
     for schedule in ROWS[pair[0]].schedules:
-        first, second = (Job(ROWS[name], schedule).recipe for name in pair)
+        halves = [Job(ROWS[name], schedule) for name in pair]
+        assert pairs.alike(halves) == ((pair[0], schedule) not in UNLIKE)
+        if not pairs.alike(halves):
+            assert pairs.difference(halves, Place(RESULTS, RESULTS)) is None
+            continue
+        first, second = (half.recipe for half in halves)
         start = second.training.start_from  # the same row before
         assert replace(first.training, start_from=start) == second.training
         assert (first.objective.samples, first.data) == (second.objective.samples, second.data)
@@ -103,7 +112,7 @@ def test_warm_starts_climb_from_one_sample(name: str) -> None:
         climb(Job(ROWS[name], schedule))
 
 
-FOLLOWS = [("fast", "finish"), ("finish", "more"), ("more", "most"), ("first", "long")]
+FOLLOWS = [("fast", "finish"), ("finish", "more"), ("more", "most"), ("first", "long"), ("long", "more")]
 
 
 def climb(job: Job) -> None:

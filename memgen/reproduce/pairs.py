@@ -3,6 +3,7 @@ for, too."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,18 @@ def update(job: Job, place: Place) -> None:
                 add(file_of(place.results, pair), entry, halves)
 
 
+def alike(halves: list[Job]) -> bool:
+    """Whether both are trained by the same settings, also in all that comes before."""
+    first, second = ([replace(own.recipe.training, start_from="") for own in (*job.chain, job)] for job in halves)
+    return first == second
+
+
 def difference(halves: list[Job], place: Place) -> dict[str, Any] | None:
-    """First minus second, image by image; None if either is not scored."""
+    """First minus second, image by image; None if either is not scored, or if one was trained for longer: that is no
+    difference between models."""
     weights = [weights_of(half, place) for half in halves]
+    if None in weights or not alike(halves):
+        return None
     found = {
         f"{analysis} {name}": values
         for analysis in (LIKELIHOOD, *halves[0].row.analyses)
@@ -83,7 +93,8 @@ def valid(results: Path, pair: tuple[str, str]) -> list[dict[str, Any]]:
     for entry in (read_json(file_of(results, pair)) or {"pairs": []})["pairs"]:
         halves = [Job(ROWS[name], entry["schedule"], entry["seed"], entry["split"]) for name in pair]
         own = [read_result(half.result(Place(results, results))) for half in halves]
-        if [None if one is None else one["weights_sha256"] for one in own] == entry["weights_sha256"]:
+        same = [None if one is None else one["weights_sha256"] for one in own] == entry["weights_sha256"]
+        if same and alike(halves):
             found.append(entry)
     return found
 
