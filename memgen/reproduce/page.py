@@ -82,7 +82,7 @@ def heading(results: Results) -> str:
         "optimizer with its weight decay, schedule, clipping, averages, gradient estimator and starting values are "
         "others, and `-first` raises the weight of the KL term from 0 to 1 over its first epochs "
         "([docs/reproduction.md](../docs/reproduction.md) says how they were chosen, and that `-most` was added to "
-        "`mnist-mem-vae` when the test number of `-more` was known). "
+        "`mnist-mem-vae`, and `-more` to the letters with K = 50, when the test number before them was known). "
         f"{done}, on: {'; '.join(machines) or 'no machine yet'}.\n\n"
         "`memgen reproduce --status` shows how far all rows are, `memgen reproduce ROW --results OTHER --runs OTHER` "
         "does one again, from shipped weights of an earlier part of its training where there are any, "
