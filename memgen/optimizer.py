@@ -16,7 +16,7 @@ import ctypes
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -59,6 +59,54 @@ class Slot:
         return self.last.nonzero()[:, 0]
 
 
+class Gradients:
+    """The gradients of one step, dense and row-sparse ones, and for the kernels where the numbers of the dense ones lie.
+
+    Steps that are written down (fused/) leave them in the same places every time, so that this is made once; made anew
+    in every step a step of the recipe digits-mem-vae takes a fifth longer.
+    """
+
+    def __init__(self, slots: list[Slot]) -> None:
+        self.given = [(slot.value, slot.value.grad) for slot in slots]
+        for slot in slots:
+            if slot.value.grad is not None and slot.last is not None:
+                slot.value.grad = _each_row_once(slot.value.grad)
+        having = [slot for slot in slots if slot.value.grad is not None]
+        self.dense = [slot for slot in having if slot.last is None]
+        self.sparse = [slot for slot in having if slot.last is not None]
+        self.slots = (*self.dense, *self.sparse)
+        self.entries = [_entries(slot) for slot in self.slots]
+        self.native = bool(having) and all(
+            serves(slot.value, entries) for slot, entries in zip(self.slots, self.entries, strict=True)
+        )
+        if self.native:
+            moments = [(s.value, s.value.grad, s.first, s.second, s.average) for s in self.dense]
+            self.table = addresses([tensor for row in moments for tensor in row])
+            self.sizes = _sizes([slot.value for slot in self.dense])
+            self.all_entries, self.all_sizes = addresses(self.entries), _sizes(self.entries)
+            self.places = self._places()
+
+    def _places(self) -> list[int]:
+        return [tensor.data_ptr() for slot in self.dense for tensor in (slot.value, slot.value.grad) if tensor is not None]
+
+    @property
+    def stand(self) -> bool:
+        """Whether the parameters still have these gradients, at the same places."""
+        return (
+            self.native
+            and not self.sparse
+            and all(value.grad is gradient for value, gradient in self.given)
+            and self._places() == self.places
+        )
+
+    def norm(self) -> Tensor:
+        if not self.native:
+            return torch.nn.utils.get_total_norm(self.entries)
+        kernels = library()
+        assert kernels is not None
+        return torch.tensor(math.sqrt(kernels.squares(self.all_entries, self.all_sizes, len(self.entries))))
+
+
 class Adam:
     """`sparse` names the parameters whose gradients are sparse; `averaged` is the model that holds the average.
 
@@ -86,9 +134,14 @@ class Adam:
             )
             for name, parameter in model.named_parameters()
         ]
+        self.found: Gradients | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "found": None}  # it knows its tensors by addresses; those of a copy are others
 
     def clear(self) -> None:
         """Forget the gradients."""
+        self.found = None
         for slot in self.slots:
             slot.value.grad = None
 
@@ -96,31 +149,22 @@ class Adam:
     def step(self, settings: Settings) -> Float[Tensor, ""]:
         """One step along the gradients; returns their norm before clipping. What has no gradient is left alone."""
         self.t += 1
-        dense, sparse = [], []
-        for slot in self.slots:
-            if slot.value.grad is not None and slot.last is not None:
-                slot.value.grad = _each_row_once(slot.value.grad)
-                sparse.append(slot)
-            elif slot.value.grad is not None:
-                dense.append(slot)
-        gradients = [_entries(slot) for slot in (*dense, *sparse)]
-        native = bool(gradients) and all(
-            serves(slot.value, gradient) for slot, gradient in zip((*dense, *sparse), gradients, strict=True)
-        )
-        norm = _norm(gradients, native)
+        if self.found is None or not self.found.stand:
+            self.found = Gradients(self.slots)
+        found, norm = self.found, self.found.norm()
         scale = (settings.clip_norm / (norm + 1e-6)).clamp(max=1.0) if settings.clip_norm else norm.new_ones(())
-        if native:
-            self._native(dense, sparse, settings, scale)
+        if found.native:
+            self._native(found, settings, scale)
         else:
-            self._plain(dense, sparse, settings, scale)
-        increment_version([slot.value for slot in (*dense, *sparse)])  # as if autograd had seen the change
+            self._plain(found, settings, scale)
+        increment_version([slot.value for slot in found.slots])  # as if autograd had seen the change
         return norm
 
     def _decay(self, settings: Settings) -> float:
         """Of the average; its first value is a copy."""
         return settings.ema if self.t > 1 else 0.0
 
-    def _native(self, dense: list[Slot], sparse: list[Slot], settings: Settings, scale: Tensor) -> None:
+    def _native(self, found: Gradients, settings: Settings, scale: Tensor) -> None:
         """One pass instead of many, and no call per parameter: without it a step at K = 1 takes 1.5 times as long."""
         kernels = library()
         assert kernels is not None
@@ -138,11 +182,8 @@ class Adam:
             1 - self._decay(settings),
         )
         packed = (ctypes.c_float * len(numbers))(*numbers)
-        table = [
-            tensor for slot in dense for tensor in (slot.value, slot.value.grad, slot.first, slot.second, slot.average)
-        ]
-        kernels.adam(addresses(table), _sizes([slot.value for slot in dense]), len(dense), packed)
-        for slot in sparse:
+        kernels.adam(found.table, found.sizes, len(found.dense), packed)
+        for slot in found.sparse:
             rows, gradient, missed = self._touched(slot, settings)
             average = None if slot.average is None else slot.average.data_ptr()
             width = slot.value.shape[1]
@@ -156,13 +197,14 @@ class Adam:
                 packed,
             )
 
-    def _plain(self, dense: list[Slot], sparse: list[Slot], settings: Settings, scale: Tensor) -> None:
+    def _plain(self, found: Gradients, settings: Settings, scale: Tensor) -> None:
         """The formulas above, for any device and precision."""
+        dense = found.dense
         averages = [slot.average for slot in dense if slot.average is not None]
         gradients = [_entries(slot) * scale for slot in dense]
         first, second = [slot.first for slot in dense], [slot.second for slot in dense]
         self._formulas([slot.value.data for slot in dense], gradients, first, second, averages, settings)
-        for slot in sparse:
+        for slot in found.sparse:
             rows, gradient, missed = self._touched(slot, settings)
             own = [slot.value.data, slot.first, slot.second]
             w, m_1, m_2 = (tensor[rows] for tensor in own)
@@ -238,14 +280,6 @@ def _each_row_once(gradient: Tensor) -> Tensor:
 def _entries(slot: Slot) -> Tensor:
     assert slot.value.grad is not None
     return slot.value.grad.values() if slot.last is not None else slot.value.grad
-
-
-def _norm(gradients: list[Tensor], native: bool) -> Tensor:
-    if native:
-        kernels = library()
-        assert kernels is not None
-        return torch.tensor(math.sqrt(kernels.squares(addresses(gradients), _sizes(gradients), len(gradients))))
-    return torch.nn.utils.get_total_norm(gradients)
 
 
 def _sizes(tensors: list[nn.Parameter] | list[Tensor]) -> ctypes.Array[ctypes.c_long]:

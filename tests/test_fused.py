@@ -89,7 +89,9 @@ def test_loss_bound_and_gradients_are_those_of_autograd(name: str) -> None:
     step = Step(model, recipe.objective, K, len(batch.x))
     for shares in (1, 2, 3):
         step.write(shares)
-        step(Batch(torch.zeros_like(batch.x)), noise)  # nothing of an earlier call may stay
+        for parameter in model.parameters():  # nothing of an earlier step may stay, ...
+            parameter.grad = torch.ones_like(parameter)
+        step(Batch(torch.zeros_like(batch.x)), noise)  # ... nor of an earlier call
         torch.testing.assert_close(step(batch, noise).double(), wanted, rtol=1e-6, atol=1e-4)
         for (path, parameter), other in zip(model.named_parameters(), truth.parameters(), strict=True):
             assert (parameter.grad is None) == (other.grad is None), path

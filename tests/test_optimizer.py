@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -111,6 +113,41 @@ def test_rows_that_are_not_read_stay_and_their_average_is_that_of_every_step() -
     assert optimizer.slots[0].first[4:].count_nonzero() == 0
     assert average is not None
     torch.testing.assert_close(averaged.M.detach()[:4], average[:4], atol=1e-6, rtol=1e-5)
+
+
+def test_gradients_and_parameters_that_have_moved_are_found_again() -> None:
+    """What the kernels are told is kept as long as all is where it was. `clear` makes it be asked anew every time."""
+    kept, asked = Table(), Table()
+    optimizers = Adam(kept), Adam(asked)
+
+    def step() -> None:
+        optimizers[1].found = None
+        for optimizer in optimizers:
+            optimizer.step(SETTINGS)
+        assert all(a.equal(b) for a, b in zip(kept.parameters(), asked.parameters(), strict=True))
+
+    places = torch.ones(40, 6), torch.ones(6)
+    for model in (kept, asked):
+        model.M.grad, model.b.grad = (place.clone() for place in places)
+    step()
+    found = optimizers[0].found
+    for model in (kept, asked):  # other numbers at the same places
+        assert model.M.grad is not None
+        model.M.grad.mul_(-3)
+    step()
+    if library.library() is not None:
+        assert optimizers[0].found is found
+    for model in (kept, asked):  # another gradient, ...
+        model.M.grad = torch.full((40, 6), 0.5)
+    step()
+    for model in (kept, asked):  # ... none, ...
+        model.b.grad = None
+    step()
+    for model in (kept, asked):  # ... and a parameter that lies elsewhere
+        model.M.data = model.M.data.clone()
+    step()
+    copied = copy.deepcopy(optimizers[0])
+    assert copied.found is None
 
 
 def test_a_row_that_stands_there_twice_counts_twice() -> None:

@@ -39,6 +39,7 @@ class Share:
         every = step.x.tensor_split(step.count)
         self.x, self.first = every[index], sum(map(len, every[:index]))
         """Its rows, and how many come before them."""
+        self.bounds = step.bounds.tensor_split(step.count)[index]
         self.wholes[self.x.data_ptr()] = step.x
         up = self._up(cast(Conditional, step.model.q[0]))
         down = self._down(cast(Conditional, step.model.p[0]))
@@ -82,10 +83,10 @@ class Share:
     def _weigh(self) -> None:
         """From log w to the bound, the derivatives of the loss by log w, and what dreg adds to them for Q."""
         K, B, d = self.z.shape
-        self.bound, self.weights, self.squares = (self.z.new_empty(shape) for shape in ((B,), (K, B), (K, B)))
+        self.weights, self.squares = (self.z.new_empty(K, B) for _ in range(2))
         terms = (self.likelihood.log_p, self.z, self.log_q)
         importance = K > 1 and self.objective.bound == "importance"
-        self.forward.add("weigh", *terms, K, B, d, importance, self.rows, self.bound, self.weights, self.squares)
+        self.forward.add("weigh", *terms, K, B, d, importance, self.rows, self.bounds, self.weights, self.squares)
 
     def matrix(self, rows: int, units: int) -> Tensor:
         """A place for so many rows of this share, beside those of the others."""
@@ -113,20 +114,19 @@ class Share:
         each layer of P receives; the pre-activation of Q is told (`compared`).
         """
         found: dict[int, Comparison] = {}
-        self.errors: list[tuple[float, Tensor]] = []
-        """What a sum of squares counts in the loss, and the sum."""
+        self.errors = self.x.new_zeros(len(up))
+        """What the rows of this share add to the loss, per layer."""
         if not any(map(any, weights)):
             return found
-        for q, p, weight in zip(up, down, weights[0], strict=True):
+        for q, p, weight, error in zip(up, down, weights[0], self.errors, strict=True):
             if not weight:
                 continue
             (B, units), new = q.pre.shape, q.pre.new_empty
-            a, b, difference, error, numbers = new(B, units), new(B, units), new(B, units), new(()), new(2, units)
+            a, b, difference, numbers = new(B, units), new(B, units), new(B, units), new(2, units)
             self.forward.add("standardise", p.out, self.K, B, units, EPS, False, numbers, a)
             self.forward.add("standardise", q.pre, 1, B, units, EPS, True, q.numbers, b)  # batch norm has taken these
-            self.forward.add("compare", a, b, a.numel(), difference, error)
             share = weight / (self.rows * units)
-            self.errors.append((share, error))
+            self.forward.add("compare", a, b, a.numel(), share, difference, error)
             found[id(p)] = Comparison(p.out, self.K, numbers, a, difference, 2 * share)
             q.compared = Comparison(q.pre, 1, q.numbers, b, difference, -2 * share)
         return found

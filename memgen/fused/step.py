@@ -91,6 +91,7 @@ class Step:
             raise ValueError("a step of this model cannot be written down")
         self.model, self.objective, self.K = model, objective, K
         self.x = next(model.parameters()).new_empty(B, model.likelihood.columns)
+        self.bounds = self.x.new_empty(B)
         self.modules, self.places = [*model.modules()], [(p, p.data_ptr()) for p in model.parameters()]
         self.widest = max([net.linear.out_features for net in self.modules if isinstance(net, Dense)], default=0)
         threads = torch.get_num_threads()
@@ -106,6 +107,9 @@ class Step:
             for parameter, place in share.gradients:
                 whole.setdefault(id(parameter), []).append(place)
         self.gradients = [(parameter, whole[id(parameter)]) for parameter, _ in self.places if id(parameter) in whole]
+        kept = {id(parameter): places[0] for parameter, places in self.gradients}
+        self.whole = [(parameter, kept.get(id(parameter))) for parameter, _ in self.places]
+        """All parameters and their gradients; what batch norm takes away has none."""
         several = [places for _, places in self.gradients if shares > 1 and len(places) == shares]
         lists = [share.forward.calls + share.backward.calls for share in self.shares]
         self.program = Program(lists, several, self.widest)
@@ -135,11 +139,11 @@ class Step:
         if not self._run(noise[0]):  # somebody keeps the threads from it
             self.write(1)
             self._run(noise[0])
-        for parameter, copies in self.gradients:
-            parameter.grad = copies[0]
-        mean = torch.cat([share.bound for share in self.shares]).mean()
-        errors = [weight * error for share in self.shares for weight, error in share.errors]
-        return torch.stack([sum(errors, -mean), mean])
+        for parameter, gradient in self.whole:
+            if parameter.grad is not gradient:
+                parameter.grad = gradient
+        mean = self.bounds.mean()
+        return torch.stack([sum((share.errors.sum() for share in self.shares), -mean), mean])
 
     def _run(self, noise: Float[Tensor, "K B d"]) -> bool:
         """False if there were too few threads, and nothing was done."""

@@ -104,17 +104,18 @@ CALL(bernoulli_backward) {
     bernoulli_backward(P(0), P(1), P(2), P(3), N(4), N(5), N(6), P(7), P(8));
 }
 
-/* difference = a - b, and the sum of its squares */
+/* difference = a - b, and `share` of the sum of its squares */
 CALL(compare) {
     (void)seat;
     const float *a = P(0), *b = P(1);
-    float *difference = P(3);
+    float *difference = P(4);
     double total = 0;
-    EACH(i, N(2)) {
+    #pragma omp simd reduction(+ : total)
+    for (long i = 0; i < N(2); i++) {
         difference[i] = a[i] - b[i];
         total += (double)difference[i] * difference[i];
     }
-    *P(4) = total;
+    *P(5) = o[3].f * total;
 }
 
 CALL(sigmoid) {
