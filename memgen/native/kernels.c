@@ -6,6 +6,7 @@
    threads alone. functions.py and program.c call these; the former says what they compute; tests/test_native.py holds them to plain torch. */
 
 #include <omp.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,7 +136,10 @@ static void meet(Seat *seat) {
     }
     for (long tries = 0; __atomic_load_n(&m->met, __ATOMIC_ACQUIRE) == met; tries++) {
         PAUSE;
-        if (tries > 10000) nanosleep(&(struct timespec){0, 10000}, 0); /* the one that is late may need this processor */
+        /* The one that is late may need this processor. But one that sleeps, a virtual machine's host gives away, and it
+           comes back late itself: not before some milliseconds. */
+        if (tries > 30000) nanosleep(&(struct timespec){0, 10000}, 0);
+        else if (tries > 100) sched_yield();
     }
 }
 /* Add up what all have: own becomes the sum, in the order of the threads. */
