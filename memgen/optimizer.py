@@ -60,7 +60,7 @@ class Slot:
 
 
 class Gradients:
-    """The gradients of one step, dense and row-sparse ones, and for the kernels where the numbers of the dense ones lie.
+    """The gradients of a step, dense and row-sparse ones, and for the kernels where the numbers of the dense ones lie.
 
     Steps that are written down (fused/) leave them in the same places every time, so that this is made once; made anew
     in every step a step of the recipe digits-mem-vae takes a fifth longer.
@@ -87,7 +87,7 @@ class Gradients:
             self.places = self._places()
 
     def _places(self) -> list[int]:
-        return [tensor.data_ptr() for slot in self.dense for tensor in (slot.value, slot.value.grad) if tensor is not None]
+        return [tensor.data_ptr() for slot in self.dense for tensor in (slot.value, _entries(slot))]
 
     @property
     def stand(self) -> bool:
