@@ -80,24 +80,24 @@ class Gradients:
             serves(slot.value, entries) for slot, entries in zip(self.slots, self.entries, strict=True)
         )
         if self.native:
-            moments = [(s.value, s.value.grad, s.first, s.second, s.average) for s in self.dense]
-            self.table = addresses([tensor for row in moments for tensor in row])
-            self.sizes = _sizes([slot.value for slot in self.dense])
+            rows = [(s.value, s.value.grad, s.first, s.second, s.average) for s in self.dense]
+            self.tensors = [tensor for row in rows for tensor in row]
+            self.table, self.sizes = addresses(self.tensors), _sizes([slot.value for slot in self.dense])
             self.all_entries, self.all_sizes = addresses(self.entries), _sizes(self.entries)
             self.places = self._places()
 
-    def _places(self) -> list[int]:
-        return [tensor.data_ptr() for slot in self.dense for tensor in (slot.value, _entries(slot))]
+    def _places(self) -> list[tuple[int, bool]]:
+        return [(tensor.data_ptr(), tensor.is_contiguous()) for tensor in self.tensors if tensor is not None]
 
     @property
     def stand(self) -> bool:
-        """Whether the parameters still have these gradients, at the same places."""
-        return (
-            self.native
-            and not self.sparse
-            and all(value.grad is gradient for value, gradient in self.given)
-            and self._places() == self.places
-        )
+        """Whether the parameters still have these gradients, and all lies where it was."""
+        return all(value.grad is gradient for value, gradient in self.given) and self._places() == self.places
+
+    @property
+    def lasting(self) -> bool:
+        """Whether the next step may find the same; row-sparse gradients are others in every step."""
+        return self.native and not self.sparse
 
     def norm(self) -> Tensor:
         if not self.native:
@@ -158,6 +158,7 @@ class Adam:
         else:
             self._plain(found, settings, scale)
         increment_version([slot.value for slot in found.slots])  # as if autograd had seen the change
+        self.found = found if found.lasting else None
         return norm
 
     def _decay(self, settings: Settings) -> float:

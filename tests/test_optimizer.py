@@ -117,14 +117,15 @@ def test_rows_that_are_not_read_stay_and_their_average_is_that_of_every_step() -
 
 def test_gradients_and_parameters_that_have_moved_are_found_again() -> None:
     """What the kernels are told is kept as long as all is where it was. `clear` makes it be asked anew every time."""
-    kept, asked = Table(), Table()
-    optimizers = Adam(kept), Adam(asked)
+    kept, asked, averages = Table(), Table(), (Table(), Table())
+    optimizers = Adam(kept, averages[0]), Adam(asked, averages[1])
 
     def step() -> None:
         optimizers[1].found = None
         for optimizer in optimizers:
             optimizer.step(SETTINGS)
-        assert all(a.equal(b) for a, b in zip(kept.parameters(), asked.parameters(), strict=True))
+        for one, other in ((kept, asked), averages):
+            assert all(a.equal(b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
 
     places = torch.ones(40, 6), torch.ones(6)
     for model in (kept, asked):
@@ -143,8 +144,11 @@ def test_gradients_and_parameters_that_have_moved_are_found_again() -> None:
     for model in (kept, asked):  # ... none, ...
         model.b.grad = None
     step()
-    for model in (kept, asked):  # ... and a parameter that lies elsewhere
+    for model in (kept, asked):  # ... a parameter that lies elsewhere, ...
         model.M.data = model.M.data.clone()
+    step()
+    for average in averages:  # ... and an average that does, for other processes
+        average.share_memory()
     step()
     copied = copy.deepcopy(optimizers[0])
     assert copied.found is None
