@@ -116,7 +116,7 @@ def test_rows_that_are_not_read_stay_and_their_average_is_that_of_every_step() -
 
 
 def test_gradients_and_parameters_that_have_moved_are_found_again() -> None:
-    """What the kernels are told is kept as long as all is where it was. `clear` makes it be asked anew every time."""
+    """What the kernels are told is kept as long as all is where it was; the other optimizer asks anew every time."""
     kept, asked, averages = Table(), Table(), (Table(), Table())
     optimizers = Adam(kept, averages[0]), Adam(asked, averages[1])
 

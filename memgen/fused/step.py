@@ -107,9 +107,8 @@ class Step:
             for parameter, place in share.gradients:
                 whole.setdefault(id(parameter), []).append(place)
         self.gradients = [(parameter, whole[id(parameter)]) for parameter, _ in self.places if id(parameter) in whole]
-        kept = {id(parameter): places[0] for parameter, places in self.gradients}
-        self.whole = [(parameter, kept.get(id(parameter))) for parameter, _ in self.places]
-        """All parameters and their gradients; what batch norm takes away has none."""
+        self.every = [(parameter, whole.get(id(parameter), [None])[0]) for parameter, _ in self.places]
+        """All parameters and their gradients; a bias that batch norm takes away has none."""
         several = [places for _, places in self.gradients if shares > 1 and len(places) == shares]
         lists = [share.forward.calls + share.backward.calls for share in self.shares]
         self.program = Program(lists, several, self.widest)
@@ -139,7 +138,7 @@ class Step:
         if not self._run(noise[0]):  # somebody keeps the threads from it
             self.write(1)
             self._run(noise[0])
-        for parameter, gradient in self.whole:
+        for parameter, gradient in self.every:
             if parameter.grad is not gradient:
                 parameter.grad = gradient
         mean = self.bounds.mean()
