@@ -16,6 +16,8 @@ import torch
 from torch.nn.utils.parametrizations import weight_norm
 
 from memgen import train
+from memgen.fused import share
+from memgen.fused.blocks import blocks
 from memgen.fused.step import Step, Written, fits
 from memgen.memory import Memory
 from memgen.model import DGM, Batch
@@ -74,9 +76,12 @@ def rows(model: DGM, B: int = 11) -> Batch:
 
 
 @needs_kernels
+@pytest.mark.parametrize("most", [1000, 8, 3])
 @pytest.mark.parametrize("name", CASES)
-def test_loss_bound_and_gradients_are_those_of_autograd(name: str) -> None:
-    """In float64, autograd's are exact enough to be the truth. So it is however many threads share the rows."""
+def test_loss_bound_and_gradients_are_those_of_autograd(name: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In float64, autograd's are exact enough to be the truth. So it is however many threads share the rows, and
+    whether these go through the net at once, some samples at a time, or some rows of a sample."""
+    monkeypatch.setattr(share, "ROWS", most)
     model, recipe = case(CASES[name])
     assert fits(model, recipe.objective)
     batch, K = rows(model), recipe.objective.samples
@@ -100,8 +105,25 @@ def test_loss_bound_and_gradients_are_those_of_autograd(name: str) -> None:
                 assert error < 2e-5, (path, shares)
 
 
+@pytest.mark.parametrize("K", [1, 2, 7, 50])
+@pytest.mark.parametrize("shares", [1, 2, 3])
+@pytest.mark.parametrize("rows", [3, 11, 100, 1601])
+def test_blocks_are_all_rows_once_and_in_order(K: int, shares: int, rows: int) -> None:
+    """And gradients of matrices are left to the end by all shares or by none."""
+    sizes = [len(part) for part in torch.empty(rows).tensor_split(shares)]
+    split = [blocks(K, B, -(-rows // shares), 250) for B in sizes]
+    assert len({(len(own), own[0].only) for own in split}) == 1
+    for B, own in zip(sizes, split, strict=True):
+        every = torch.arange(K * B)
+        assert torch.cat([block.of(every) for block in own]).equal(every)
+        for block in own:
+            assert 0 < block.size <= 250
+            assert block.only == (len(own) == 1)
+            assert (block.of(every) % B).equal(block.once(torch.arange(B)).repeat(block.samples))
+
+
 @needs_kernels
-@pytest.mark.parametrize("B", [11, 200])
+@pytest.mark.parametrize("B", [11, 200, 900])
 def test_threads_that_share_rows_do_the_same_every_time(B: int) -> None:
     """To the bit, whichever comes first: a resumed run depends on it. And everybody's number of threads stays."""
     model, recipe = case([*MEMORY, "objective.samples=3"])

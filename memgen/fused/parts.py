@@ -1,12 +1,13 @@
-"""The parts of the paper's nets with their derivatives, each at work on a fixed number of rows."""
+"""The parts of the paper's nets with their derivatives, each at work on the rows of a share, block by block."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
 
+from memgen.fused.blocks import Block
 from memgen.layers import BatchNorm, Dense, MemoryLayer
 from memgen.likelihoods import Bernoulli, Gaussian
 from memgen.memory import Attention, Memory, Mlp, softmax
@@ -20,173 +21,295 @@ if TYPE_CHECKING:
 
 
 class Part:
-    """A part of a net at work on a fixed number of rows. From the derivative of the loss by the part's output,
-    `back` makes that by its parameters, kept in `gradients`, or left to the end (`Share.products`), and that by its
-    input, which it returns; `slope` makes the latter alone.
+    """A part of a net. `begin` writes down what it does with a block of its input, `settle` what needs all of them, as
+    batch norm does, `finish` what comes after that.
+
+    Back from the other end: `begin_back` has a block of the derivative of the loss by the part's output where `place`
+    says; after `settle_back`, `finish_back` makes the derivative by the input, where `to_h` is the place for it, and
+    that by the parameters, in `gradients`, or left to the end (`Share.products`).
     """
 
     def __init__(self, share: Share) -> None:
-        self.share, self.forward, self.backward = share, share.forward, share.backward
-        self.gradients: list[tuple[Tensor, Tensor]] = []
-        self.silent = False
-        """Whether the parameters' part is left out."""
+        self.share, self.tape = share, share.tape
+        self.gradients: dict[int, tuple[Tensor, Tensor]] = {}
+        """By the parameter's id: parameter and gradient."""
 
-    def back(self, gradient: Tensor) -> Tensor | None:
+    def begin(self, block: Block) -> None:
         raise NotImplementedError
 
-    def slope(self, gradient: Tensor) -> Tensor | None:
-        self.silent = True
-        try:
-            return self.back(gradient)
-        finally:
-            self.silent = False
+    def settle(self) -> None:
+        pass
+
+    def finish_back(self, block: Block, to_h: Tensor | None) -> None:
+        raise NotImplementedError
 
     def gradient_of(self, parameter: Tensor) -> Tensor:
         """A place for it."""
-        place = torch.empty_like(parameter)
-        if not self.silent:
-            self.gradients.append((parameter, place))
-        return place
+        if self.share.silent:
+            return torch.empty_like(parameter)
+        return self.gradients.setdefault(id(parameter), (parameter, torch.empty_like(parameter)))[1]
+
+    def passing(self, name: str, block: Block, like: Tensor) -> Tensor:
+        """A place for a block of a gradient that nobody needs for longer, as wide as another matrix. All parts share
+        it; where there is only one block, each has its own, because the gradients of matrices come at the end."""
+        return self.share.passing(f"{name} of {id(self)}" if block.only else name, block, like.shape[1])
 
     def linear_back(
-        self, linear: nn.Linear, h: Tensor, gradient: Tensor, out: Tensor | None, bias: bool = True, more: float = 0.0
+        self, linear: nn.Linear, block: Block, h: Tensor, gradient: Tensor, out: Tensor | None, more: float = 0.0
     ) -> None:
-        """Of y = W h + b: to W, to b if it has a part, and to h, where `out` is the place for that, or for `more`."""
-        self.product_gradient(linear.weight, gradient, h)
-        if bias and not self.silent:
-            self.backward.add("sum_rows", gradient, *gradient.shape, self.gradient_of(linear.bias))
+        """Of y = W h + b: to W, to b, and to h, where `out` is the place for that, or for `more`."""
+        self.product_gradient(linear.weight, block, gradient, h)
+        if not self.share.silent:
+            place = self.gradient_of(linear.bias)
+            self.tape.add("sum_rows", gradient, *gradient.shape, block.before > 0, place)
         if out is not None:
-            self.backward.product(gradient, linear.weight, out, more)
+            self.tape.product(gradient, linear.weight, out, more)
 
-    def product_gradient(self, parameter: Tensor, a: Tensor, b: Tensor) -> None:
-        """a' b over all rows. Where others have some of them it is done at the end, by all threads."""
-        if self.silent:
+    def product_gradient(self, parameter: Tensor, block: Block, a: Tensor, b: Tensor) -> None:
+        """a' b. Where others have some of the rows, and few, it is done at the end, by all threads."""
+        if self.share.silent:
             return
-        if self.share.shares == 1:
-            self.backward.product(a.t(), b, self.gradient_of(parameter))
-        else:
+        if block.only and self.share.shares > 1:
             self.share.products.append((parameter, self.share.whole(a), self.share.whole(b)))
+        else:
+            self.tape.product(a.t(), b, self.gradient_of(parameter), float(block.before > 0))
 
 
-class Comparison(NamedTuple):
+class Standardised:
     """One side of a term of the local reconstruction: h, standardised over all rows and averaged over its K samples."""
 
-    h: Tensor
-    K: int
-    numbers: Tensor
+    def __init__(self, tape: Tape, h: Tensor, K: int, factor: float, numbers: Tensor | None = None) -> None:
+        """The loss has the derivative factor * difference by `out`. numbers: of h, if batch norm has taken them."""
+        self.tape, self.h, self.K, self.factor, self.known = tape, h, K, factor, numbers is not None
+        rows, units = len(h) // K, h.shape[1]
+        self.numbers = h.new_empty(5, units) if numbers is None else numbers
+        self.total = h if self.known else h.new_empty(rows, units)
+        self.out, self.sums = h.new_empty(rows, units), h.new_empty(3 * units + 1)
+
+    def gather(self, block: Block) -> None:
+        """As soon as a block of h is there."""
+        own, units = block.of(self.h), self.h.shape[1]
+        self.tape.add("gather", own, *own.shape, block.before, self.numbers)
+        sizes = (block.samples, block.rows, units)
+        self.tape.add("sum_samples", own, *sizes, block.sample > 0, block.once(self.total))
+
+    def settle(self) -> None:
+        if not self.known:
+            self.tape.add("settle", self.numbers, *self.h.shape, None, EPS)
+        self.tape.add("centre", self.total, *self.out.shape, 1.0 / self.K, self.numbers, self.out)
+
+    def settle_back(self, difference: Tensor) -> None:
+        """difference: of the averages of both sides."""
+        self.difference = difference
+        operands = (difference, self.out, self.K, *self.out.shape, self.numbers, self.factor)
+        self.tape.add("standardise_sums", *operands, self.sums)
+
+    def back(self, block: Block, gradient: Tensor) -> None:
+        """Added to a block of the gradient of h."""
+        sizes = (block.samples, block.rows, self.h.shape[1])
+        operands = (block.once(self.difference), block.of(self.h), *sizes, self.numbers, self.sums, 1.0 / self.K)
+        self.tape.add("standardise_to_input", *operands, gradient)
+
+
+class Layer(Part):
+    """A part with a layer after it."""
+
     out: Tensor
-    difference: Tensor
-    """Of the averages of both sides."""
-    factor: float
-    """The loss has the derivative factor * difference by `out`."""
+    compared: Standardised | None = None
+    """The output, where the local reconstruction compares it."""
 
-    def back(self, tape: Tape, gradient: Tensor) -> None:
-        """Added to the gradient of h."""
-        operands = (self.difference, self.h, self.out, self.K, *self.out.shape, self.numbers, self.factor, True)
-        tape.add("standardise_backward", *operands, gradient)
+    def finish(self, block: Block) -> None:
+        raise NotImplementedError
+
+    def place(self, block: Block) -> Tensor:
+        raise NotImplementedError
+
+    def begin_back(self, block: Block) -> None:
+        raise NotImplementedError
+
+    def settle_back(self) -> None:
+        raise NotImplementedError
 
 
-class DensePart(Part):
+class DensePart(Layer):
     """h = max(0, norm(W h_in)); batch norm takes the bias away, so it has no gradient."""
 
-    def __init__(self, share: Share, layer: Dense, h: Tensor, root: bool = False) -> None:
+    compared_pre: Standardised | None = None
+    """What batch norm gets, where the local reconstruction compares that."""
+
+    def __init__(self, share: Share, layer: Dense, h: Tensor) -> None:
         super().__init__(share)
-        self.layer, self.h, self.norm, self.root = layer, h, cast(BatchNorm, layer.norm), root
-        """root: its input is x, of which nobody needs a gradient."""
+        self.linear, self.norm, self.h = layer.linear, cast(BatchNorm, layer.norm), h
         rows, units = len(h), layer.linear.out_features
-        self.pre, self.out, self.numbers = h.new_empty(rows, units), share.matrix(rows, units), h.new_empty(3, units)
-        """numbers: mean, 1 / sigma and gamma / sigma."""
-        self.compared: Comparison | None = None
-        """Where the pre-activation receives a gradient beside the one that comes through the output."""
-        self.forward.product(h, layer.linear.weight.t(), self.pre)
-        operands = (self.pre, rows, units, self.norm.gamma, self.norm.beta, EPS)
-        self.forward.add("batch_norm_relu", *operands, self.numbers, self.out)
+        self.pre, self.out, self.to_out = h.new_empty(rows, units), share.matrix(rows, units), h.new_empty(rows, units)
+        self.numbers, self.sums = h.new_empty(5, units), h.new_empty(2 * units + 1)
+        """numbers: mean, 1 / sigma, gamma / sigma, and two places more."""
 
-    def back(self, gradient: Tensor) -> Tensor | None:
-        shape = self.pre.shape
-        to_pre = self.share.matrix(*shape)
+    def begin(self, block: Block) -> None:
+        pre = block.of(self.pre)
+        self.tape.product(block.of(self.h), self.linear.weight.t(), pre)
+        self.tape.add("gather", pre, *pre.shape, block.before, self.numbers)
+
+    def settle(self) -> None:
+        self.tape.add("settle", self.numbers, *self.pre.shape, self.norm.gamma, EPS)
+
+    def finish(self, block: Block) -> None:
+        pre = block.of(self.pre)
+        self.tape.add("normalise", pre, *pre.shape, self.numbers, self.norm.beta, block.of(self.out))
+
+    def place(self, block: Block) -> Tensor:
+        return block.of(self.to_out)
+
+    def begin_back(self, block: Block) -> None:
+        pre = block.of(self.pre)
+        operands = (block.of(self.to_out), pre, *pre.shape, self.numbers, self.norm.beta, block.before > 0)
+        self.tape.add("normalise_sums", *operands, self.sums)
+
+    def settle_back(self) -> None:
         gamma, beta = self.gradient_of(self.norm.gamma), self.gradient_of(self.norm.beta)
-        operands = (gradient, self.pre, *shape, self.numbers, self.norm.beta)
-        self.backward.add("normalise_backward", *operands, to_pre, gamma, beta)
-        if self.compared is not None and not self.silent:
-            self.compared.back(self.backward, to_pre)
-        to_h = None if self.root else torch.empty_like(self.h)
-        self.linear_back(self.layer.linear, self.h, to_pre, to_h, bias=False)
-        return to_h
+        self.tape.add("normalise_settle", self.sums, *self.pre.shape, self.numbers, gamma, beta)
+
+    def finish_back(self, block: Block, to_h: Tensor | None) -> None:
+        pre, to_pre = block.of(self.pre), self.passing("to pre", block, self.pre)
+        operands = (block.of(self.to_out), pre, *pre.shape, self.numbers, self.norm.beta, self.sums)
+        self.tape.add("normalise_to_input", *operands, to_pre)
+        if self.compared_pre is not None and not self.share.silent:
+            self.compared_pre.back(block, to_pre)
+        self.product_gradient(self.linear.weight, block, to_pre, block.of(self.h))
+        if to_h is not None:
+            self.tape.product(to_pre, self.linear.weight, to_h)
 
 
-class MemoryPart(Part):
+class MemoryPart(Layer):
     """h = f_c(h_g, h_m), h_m = M h_a, h_a = squash(A h_g + b_A), h_g of a DensePart."""
 
     def __init__(self, share: Share, layer: MemoryLayer, h: Tensor) -> None:
         super().__init__(share)
-        self.dense = DensePart(share, cast(Dense, layer.dense), h)
-        self.h_g = h_g = self.dense.out
+        self.layer, self.dense = layer, DensePart(share, cast(Dense, layer.dense), h)
+        self.gradients = self.dense.gradients
         self.attention, self.memory = cast(Attention, layer.attention), cast(Memory, layer.memory)
-        self.composition = layer.composition
-        self.h_a, self.h_m, self.out = recall(self.forward, layer, h_g, share.matrix)
+        rows, units = self.dense.out.shape
+        self.h_a, self.h_m, self.out = (share.matrix(rows, n) for n in (len(self.memory.M), units, units))
 
-    def back(self, gradient: Tensor) -> Tensor | None:
-        tape, h_g, shape = self.backward, self.h_g, self.h_g.shape
-        to_m, to_g = self.share.matrix(*shape), torch.empty_like(h_g)
-        if isinstance(self.composition, Mlp):
-            to_c, c = h_g.new_empty(9, shape[1]), coefficients(self.composition)
-            tape.add("mlp_backward", gradient, h_g, self.h_m, *shape, addresses(c), to_g, to_m, to_c)
-            if not self.silent:
-                self.gradients += zip(c, to_c, strict=True)
+    def begin(self, block: Block) -> None:
+        self.dense.begin(block)
+
+    def settle(self) -> None:
+        self.dense.settle()
+
+    def finish(self, block: Block) -> None:
+        self.dense.finish(block)
+        recall(self.tape, self.layer, *map(block.of, (self.dense.out, self.h_a, self.h_m, self.out)))
+
+    def place(self, block: Block) -> Tensor:
+        return self.passing("to out", block, self.out)
+
+    def begin_back(self, block: Block) -> None:
+        gradient, to_g, to_m = self.place(block), self.dense.place(block), self.passing("to h_m", block, self.h_m)
+        h_g, h_a, h_m, out = map(block.of, (self.dense.out, self.h_a, self.h_m, self.out))
+        if isinstance(self.layer.composition, Mlp):
+            c = coefficients(self.layer.composition)
+            operands = (gradient, h_g, h_m, *h_g.shape, addresses(c), to_g, to_m, block.before > 0)
+            self.tape.add("mlp_backward", *operands, self._to_coefficients(c))
         else:
-            tape.add("sum_backward", gradient, self.out, gradient.numel(), to_g, to_m)
-        to_a, to_scores = torch.empty_like(self.h_a), self.share.matrix(*self.h_a.shape)
-        self.product_gradient(self.memory.M, self.h_a, to_m)
-        tape.product(to_m, self.memory.M.t(), to_a)
+            self.tape.add("sum_backward", gradient, out, out.numel(), to_g, to_m)
+        to_a, to_scores = self.passing("to h_a", block, self.h_a), self.passing("to scores", block, self.h_a)
+        self.product_gradient(self.memory.M, block, h_a, to_m)
+        self.tape.product(to_m, self.memory.M.t(), to_a)
         if self.attention.squash is softmax:
-            tape.add("softmax_backward", to_a, self.h_a, *to_a.shape, to_scores)
+            self.tape.add("softmax_backward", to_a, h_a, *h_a.shape, to_scores)
         else:
-            tape.add("sigmoid_backward", to_a, self.h_a, to_a.numel(), to_scores)
-        self.linear_back(self.attention.A, h_g, to_scores, to_g, more=1.0)
-        if self.silent:
-            return self.dense.slope(to_g)
-        to_h = self.dense.back(to_g)
-        self.gradients += self.dense.gradients
-        return to_h
+            self.tape.add("sigmoid_backward", to_a, h_a, h_a.numel(), to_scores)
+        self.linear_back(self.attention.A, block, h_g, to_scores, to_g, more=1.0)
+        self.dense.begin_back(block)
+
+    def settle_back(self) -> None:
+        self.dense.settle_back()
+
+    def finish_back(self, block: Block, to_h: Tensor | None) -> None:
+        self.dense.finish_back(block, to_h)
+
+    def _to_coefficients(self, c: tuple[Tensor, ...]) -> Tensor:
+        """Places for all nine, one after the other."""
+        if self.share.silent:
+            return c[0].new_empty(9, len(c[0]))
+        if id(c[0]) not in self.gradients:
+            to_c = c[0].new_empty(9, len(c[0]))
+            self.gradients |= {id(one): (one, to_one) for one, to_one in zip(c, to_c, strict=True)}
+        return self.gradients[id(c[0])][1]
 
 
 class BernoulliPart(Part):
     """log p(x|z) = sum_d x_d l_d - log(1 + e^l_d), l = W h + b."""
 
-    def __init__(self, share: Share, head: Bernoulli, h: Tensor, x: Tensor, K: int) -> None:
+    def __init__(self, share: Share, head: Bernoulli, h: Tensor) -> None:
         super().__init__(share)
-        self.head, self.h, self.x, self.K = head, h, x, K
-        self.products, self.log_p = h.new_empty(len(h), x.shape[1]), h.new_empty(K, len(x))
-        self.forward.product(h, head.logits.weight.t(), self.products)
-        self.forward.add("bernoulli", self.products, head.logits.bias, x, K, *x.shape, self.log_p)
+        self.linear, self.h, self.x = head.logits, h, share.x
+        self.products, self.log_p = h.new_empty(len(h), self.x.shape[1]), h.new_empty(len(h))
 
-    def back(self, weights: Tensor) -> Tensor:
-        linear, to_products = self.head.logits, self.share.matrix(*self.products.shape)
-        to_h = torch.empty_like(self.h)
-        operands = (weights, self.products, linear.bias, self.x, self.K, *self.x.shape)
-        self.backward.add("bernoulli_backward", *operands, to_products, self.gradient_of(linear.bias))
-        self.linear_back(linear, self.h, to_products, to_h, bias=False)
-        return to_h
+    def begin(self, block: Block) -> None:
+        products, x = block.of(self.products), block.once(self.x)
+        self.tape.product(block.of(self.h), self.linear.weight.t(), products)
+        self.tape.add("bernoulli", products, self.linear.bias, x, block.samples, *x.shape, block.of(self.log_p))
+
+    def finish_back(self, block: Block, to_h: Tensor | None) -> None:
+        weights, products, x = block.of(self.share.back_weights), block.of(self.products), block.once(self.x)
+        to_products = self.passing("to products", block, x)
+        operands = (weights, products, self.linear.bias, x, block.samples, *x.shape, to_products, block.before > 0)
+        self.tape.add("bernoulli_backward", *operands, self.gradient_of(self.linear.bias))
+        self.product_gradient(self.linear.weight, block, to_products, block.of(self.h))
+        if to_h is not None:
+            self.tape.product(to_products, self.linear.weight, to_h)
 
 
 class GaussianPart(Part):
     """log p(x|z) = -1/2 sum_d log 2 pi + log s^2 + e^2 with e = (x - m) / s and s^2 = exp(raw) + floor^2."""
 
-    def __init__(self, share: Share, head: Gaussian, h: Tensor, x: Tensor, K: int) -> None:
+    def __init__(self, share: Share, head: Gaussian, h: Tensor) -> None:
         super().__init__(share)
-        self.head, self.h, self.x, self.K = head, h, x, K
-        self.mean, self.raw = (h.new_empty(len(h), x.shape[1]) for _ in range(2))
-        self.log_p = h.new_empty(K, len(x))
-        self.forward.linear(head.mean, h, self.mean)
-        self.forward.linear(head.log_variance, h, self.raw)
-        self.forward.add("gaussian", self.mean, self.raw, x, K, *x.shape, float(head.floor) ** 2, self.log_p)
+        self.head, self.h, self.x, self.square = head, h, share.x, float(head.floor) ** 2
+        self.mean, self.raw = (h.new_empty(len(h), self.x.shape[1]) for _ in range(2))
+        self.log_p = h.new_empty(len(h))
 
-    def back(self, weights: Tensor) -> Tensor:
-        to_mean, to_raw = (self.share.matrix(*self.mean.shape) for _ in range(2))
-        to_h = torch.empty_like(self.h)
-        operands = (weights, self.mean, self.raw, self.x, self.K, *self.x.shape, float(self.head.floor) ** 2)
-        self.backward.add("gaussian_backward", *operands, to_mean, to_raw)
-        self.linear_back(self.head.mean, self.h, to_mean, to_h)
-        self.linear_back(self.head.log_variance, self.h, to_raw, to_h, more=1.0)
-        return to_h
+    def begin(self, block: Block) -> None:
+        h, mean, raw, x = block.of(self.h), block.of(self.mean), block.of(self.raw), block.once(self.x)
+        self.tape.linear(self.head.mean, h, mean)
+        self.tape.linear(self.head.log_variance, h, raw)
+        self.tape.add("gaussian", mean, raw, x, block.samples, *x.shape, self.square, block.of(self.log_p))
+
+    def finish_back(self, block: Block, to_h: Tensor | None) -> None:
+        h, mean, raw, x = block.of(self.h), block.of(self.mean), block.of(self.raw), block.once(self.x)
+        to_mean, to_raw = (self.passing(name, block, x) for name in ("to mean", "to raw"))
+        operands = (block.of(self.share.back_weights), mean, raw, x, block.samples, *x.shape, self.square)
+        self.tape.add("gaussian_backward", *operands, to_mean, to_raw)
+        self.linear_back(self.head.mean, block, h, to_mean, to_h)
+        self.linear_back(self.head.log_variance, block, h, to_raw, to_h, more=1.0)
+
+
+class PosteriorPart(Part):
+    """z = m + s * noise and log q(z|x), from the last layer of Q."""
+
+    def __init__(self, share: Share, head: Gaussian, h: Tensor) -> None:
+        super().__init__(share)
+        self.head, self.h = head, h
+        K, B, d, new = share.K, len(h), head.columns, h.new_empty
+        self.mean, self.log_variance, self.noise, self.log_q = new(B, d), new(B, d), new(K, B, d), new(K, B)
+        self.z = share.matrix(K * B, d)
+        self.to_mean, self.to_log_variance = share.matrix(B, d), share.matrix(B, d)
+
+    def begin(self, block: Block) -> None:
+        self.tape.linear(self.head.mean, block.of(self.h), block.of(self.mean))
+        self.tape.linear(self.head.log_variance, block.of(self.h), block.of(self.log_variance))
+
+    def settle(self) -> None:
+        operands = (self.mean, self.log_variance, self.noise, *self.noise.shape)
+        self.tape.add("reparameterise", *operands, self.z, self.log_q)
+
+    def settle_back(self, to_z: Tensor, to_log_q: Tensor) -> None:
+        operands = (to_z, to_log_q, self.log_variance, self.noise, *self.noise.shape)
+        self.tape.add("reparameterise_backward", *operands, self.to_mean, self.to_log_variance)
+
+    def finish_back(self, block: Block, to_h: Tensor | None) -> None:
+        h = block.of(self.h)
+        self.linear_back(self.head.mean, block, h, block.of(self.to_mean), to_h)
+        self.linear_back(self.head.log_variance, block, h, block.of(self.to_log_variance), to_h, more=1.0)

@@ -110,7 +110,7 @@ class Step:
         self.every = [(parameter, whole.get(id(parameter), [None])[0]) for parameter, _ in self.places]
         """All parameters and their gradients; a bias that batch norm takes away has none."""
         several = [places for _, places in self.gradients if shares > 1 and len(places) == shares]
-        lists = [share.forward.calls + share.backward.calls for share in self.shares]
+        lists = [share.tape.calls for share in self.shares]
         self.program = Program(lists, several, self.widest)
 
     @property

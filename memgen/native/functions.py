@@ -151,7 +151,7 @@ class _BatchNormRelu(torch.autograd.Function):
         numbers, out = h.new_empty(3, h.shape[-1]), torch.empty_like(h)
         addressed = (v.data_ptr() for v in (gamma, beta))
         places = (numbers.data_ptr(), out.data_ptr())
-        _kernels().batch_norm_relu(h.data_ptr(), *_rows_units(h), *addressed, EPS, *places, None)
+        _kernels().batch_norm_relu(h.data_ptr(), *_rows_units(h), *addressed, EPS, *places)
         ctx.save_for_backward(h, numbers, beta)
         return out
 
@@ -161,10 +161,8 @@ class _BatchNormRelu(torch.autograd.Function):
         h, numbers, beta = ctx.saved_tensors
         gradient, to_h = gradients[0].contiguous(), torch.empty_like(h)
         to_gamma, to_beta = torch.empty_like(beta), torch.empty_like(beta)
-        step = 4 * h.shape[-1]
-        three = (numbers.data_ptr() + i * step for i in range(3))
-        addressed = (v.data_ptr() for v in (beta, to_h, to_gamma, to_beta))
-        _kernels().normalise_backward(gradient.data_ptr(), h.data_ptr(), *_rows_units(h), *three, *addressed, None)
+        addressed = (v.data_ptr() for v in (numbers, beta, to_h, to_gamma, to_beta))
+        _kernels().normalise_backward(gradient.data_ptr(), h.data_ptr(), *_rows_units(h), *addressed)
         return to_h, to_gamma, to_beta
 
 
@@ -188,7 +186,7 @@ class _Mlp(torch.autograd.Function):
             h_m.data_ptr(),
             *_rows_units(h_g),
             addresses(coefficients),
-            *(v.data_ptr() for v in (to_g, to_m, to_c)),
+            *(to_g.data_ptr(), to_m.data_ptr(), False, to_c.data_ptr()),
         )
         return to_g, to_m, *to_c
 
@@ -220,7 +218,7 @@ class _StandardisedMean(torch.autograd.Function):
     def forward(ctx: Any, h: Tensor) -> Tensor:
         samples, numbers, out = _samples(h), h.new_empty(2, h.shape[-1]), h.new_empty(h.shape[-2:])
         places = (numbers.data_ptr(), out.data_ptr())
-        _kernels().standardise(h.data_ptr(), samples, *out.shape, EPS, False, *places, None)
+        _kernels().standardise(h.data_ptr(), samples, *out.shape, EPS, *places)
         ctx.save_for_backward(h, numbers, out)
         return out
 
@@ -230,8 +228,7 @@ class _StandardisedMean(torch.autograd.Function):
         h, numbers, out = ctx.saved_tensors
         gradient, to_h = gradients[0].contiguous(), torch.empty_like(h)
         addressed = (v.data_ptr() for v in (gradient, h, out))
-        last = (numbers.data_ptr(), 1.0, False, to_h.data_ptr(), None)
-        _kernels().standardise_backward(*addressed, _samples(h), *out.shape, *last)
+        _kernels().standardise_backward(*addressed, _samples(h), *out.shape, numbers.data_ptr(), to_h.data_ptr())
         return to_h
 
 
@@ -256,7 +253,8 @@ class _Bernoulli(torch.autograd.Function):
         to_products, to_bias, gradient = torch.empty_like(products), torch.empty_like(bias), gradients[0].contiguous()
         samples = gradient.numel() // len(x)
         addressed = (v.data_ptr() for v in (gradient, products, bias, x))
-        _kernels().bernoulli_backward(*addressed, samples, *x.shape, to_products.data_ptr(), to_bias.data_ptr())
+        places = (to_products.data_ptr(), False, to_bias.data_ptr())
+        _kernels().bernoulli_backward(*addressed, samples, *x.shape, *places)
         return to_products, to_bias, None
 
 

@@ -152,9 +152,12 @@ static void add_all(float *own, long size, Seat *seat) {
     seat->met++;
 }
 
-/* Add the parts of all threads, each `size` floats, into the first. */
-static void add_parts(float *parts, int threads, long size) {
+/* out = the parts of all threads together, each `size` floats, or `more` by them than it was; the parts are let go of. */
+static void put_parts(float *parts, int threads, long size, int more, float *out) {
     for (int t = 1; t < threads; t++) EACH(j, size) parts[j] += parts[t * size + j];
+    if (more) EACH(j, size) out[j] += parts[j];
+    else memcpy(out, parts, 4 * size);
+    free(parts);
 }
 
 /* Mean and biased variance of every unit over all rows. Tile by tile in two passes, then Chan's update. */
@@ -201,26 +204,46 @@ void moments(const float *h, long rows, long units, float *mean, float *variance
     free(parts);
 }
 
-/* The same over the rows of all. */
-static void moments_of_all(const float *h, long rows, long units, float *mean, float *variance, Seat *seat) {
-    moments(h, rows, units, mean, variance);
-    if (!seat) return;
-    float *own = table(seat, seat->index), before = 0;
-    own[0] = rows;
-    memcpy(own + 1, mean, 4 * units);
-    memcpy(own + 1 + units, variance, 4 * units);
-    meet(seat);
-    EACH(t, seat->meeting->shares) {
-        const float *m = table(seat, t) + 1, *v = m + units, n = m[-1];
-        if (t == 0) memcpy(mean, m, 4 * units);
-        EACH(j, units) { /* Chan's update, here of the variance itself */
-            float shift = m[j] - mean[j], part = n / (before + n);
-            mean[j] += shift * part;
-            variance[j] = t == 0 ? v[j] : variance[j] + part * (v[j] - variance[j]) + shift * shift * part * (1 - part);
-        }
-        before += n;
+/* Mean and variance of `before` rows become those of n more rows, too: Chan's update, here of the variance itself. */
+static void merge(float *mean, float *variance, float before, const float *m, const float *v, float n, long units) {
+    const float part = n / (before + n);
+    EACH(j, units) {
+        float shift = m[j] - mean[j];
+        mean[j] += shift * part;
+        variance[j] += part * (v[j] - variance[j]) + shift * shift * part * (1 - part);
     }
-    seat->met++;
+}
+
+/* numbers: mean, variance and three more, `units` each. The first two become those of these rows and of the `before` rows
+   that have been gathered already. */
+static void gather(const float *h, long rows, long units, long before, float *numbers) {
+    float *variance = numbers + units, *m = numbers + 3 * units, *v = m + units;
+    if (before == 0) moments(h, rows, units, numbers, variance);
+    else {
+        moments(h, rows, units, m, v);
+        merge(numbers, variance, before, m, v, rows, units);
+    }
+}
+
+/* The gathered mean and variance of this thread's rows become the mean of the rows of all, 1 / sqrt(variance + epsilon) and,
+   if there is a gamma, gamma times that. */
+static void settle(float *numbers, long rows, long units, const float *gamma, float epsilon, Seat *seat) {
+    float *inverse = numbers + units, before = 0;
+    if (seat) {
+        float *own = table(seat, seat->index);
+        own[0] = rows;
+        memcpy(own + 1, numbers, 8 * units);
+        meet(seat);
+        EACH(t, seat->meeting->shares) {
+            const float *m = table(seat, t) + 1, n = m[-1];
+            if (t == 0) memcpy(numbers, m, 8 * units);
+            else merge(numbers, inverse, before, m, m + units, n, units);
+            before += n;
+        }
+        seat->met++;
+    }
+    EACH(j, units) inverse[j] = 1 / __builtin_sqrtf(inverse[j] + epsilon);
+    if (gamma) EACH(j, units) inverse[units + j] = gamma[j] * inverse[j];
 }
 
 /* out = max(0, (h - mean) * scale + beta) */
@@ -235,12 +258,10 @@ void normalise(const float *h, long rows, long units, const float *mean, const f
 
 /* Batch norm and ReLU in training. numbers: mean, 1 / sqrt(variance + epsilon) and gamma times that, `units` each. */
 void batch_norm_relu(const float *h, long rows, long units, const float *gamma, const float *beta, float epsilon,
-                     float *numbers, float *out, Seat *seat) {
-    float *inverse = numbers + units, *scale = inverse + units;
-    moments_of_all(h, rows, units, numbers, inverse, seat);
-    EACH(j, units) inverse[j] = 1 / __builtin_sqrtf(inverse[j] + epsilon);
-    EACH(j, units) scale[j] = gamma[j] * inverse[j];
-    normalise(h, rows, units, numbers, scale, beta, out);
+                     float *numbers, float *out) {
+    moments(h, rows, units, numbers, numbers + units);
+    settle(numbers, rows, units, gamma, epsilon, 0);
+    normalise(h, rows, units, numbers, numbers + 2 * units, beta, out);
 }
 
 /* h = max(0, h + bias), in place */
@@ -253,18 +274,19 @@ void add_bias_relu(float *h, long rows, long units, const float *bias) {
 }
 
 /* The gradient of `normalise` through mean and variance too. With g the gradient where the output is positive:
-   d beta = sum g,  d gamma = sum g xhat,  d h = gamma / sigma * (g - mean g - xhat mean(g xhat)),  xhat = (h - mean) / sigma */
-void normalise_backward(const float *gradient, const float *h, long rows, long units, const float *mean,
-                        const float *inverse, const float *scale, const float *beta, float *to_h, float *to_gamma,
-                        float *to_beta, Seat *seat) {
+   d beta = sum g,  d gamma = sum g xhat,  d h = gamma / sigma * (g - mean g - xhat mean(g xhat)),  xhat = (h - mean) / sigma
+   The means are over all rows, so there are three steps: the sums of g and g (h - mean), of which there may be some `more`;
+   what they are of all rows; and d h. numbers: mean, 1 / sigma and gamma / sigma. */
+static void normalise_sums(const float *gradient, const float *h, long rows, long units, const float *numbers,
+                           const float *beta, int more, float *sums) {
     int most = threads_for(rows * units);
-    float *parts = calloc((size_t)most * 2 * units + 1, 4);
+    float *parts = calloc((size_t)most * 2 * units, 4);
     #pragma omp parallel num_threads(most)
     {
-        int t = omp_get_thread_num(), threads = omp_get_num_threads();
-        float *own = parts + t * 2 * units;
-        BLOCKS(FEW, rows, units, t, threads,
-            V mu = load(mean + j, k), times = load(scale + j, k), plus = load(beta + j, k), s0 = {0}, s1 = {0};
+        float *own = parts + omp_get_thread_num() * 2 * units;
+        BLOCKS(FEW, rows, units, omp_get_thread_num(), omp_get_num_threads(),
+            V mu = load(numbers + j, k), times = load(numbers + 2 * units + j, k), plus = load(beta + j, k);
+            V s0 = {0}, s1 = {0};
             for (long i = from; i < to; i++) {
                 soon(h + i * units + j, j);
                 soon(gradient + i * units + j, j);
@@ -274,34 +296,46 @@ void normalise_backward(const float *gradient, const float *h, long rows, long u
             }
             store(own + j, load(own + j, k) + s0 * fresh, k);
             store(own + units + j, load(own + units + j, k) + s1 * fresh, k);)
-        #pragma omp barrier
-        #pragma omp single
-        {
-            add_parts(parts, threads, 2 * units);
-            EACH(j, units) {
-                to_beta[j] = parts[j];
-                to_gamma[j] = parts[units + j] * inverse[j];
-            }
-            parts[2 * units] = rows; /* nobody needs any more what was there */
-            add_all(parts, 2 * units + 1, seat);
-            float all_rows = parts[2 * units];
-            EACH(j, units) {
-                parts[j] /= all_rows;
-                parts[units + j] *= inverse[j] * inverse[j] / all_rows;
-            }
-        }
-        BLOCKS(FEW, rows, units, t, threads,
-            V mu = load(mean + j, k), times = load(scale + j, k), plus = load(beta + j, k);
-            V shift = load(parts + j, k), slope = load(parts + units + j, k);
-            for (long i = from; i < to; i++) {
-                soon(h + i * units + j, j);
-                soon(gradient + i * units + j, j);
-                V centred = load(h + i * units + j, k) - mu;
-                V g = choose(centred * times + plus > 0, load(gradient + i * units + j, k), all(0));
-                store(to_h + i * units + j, times * (g - shift - centred * slope), k);
-            })
     }
-    free(parts);
+    put_parts(parts, most, 2 * units, more, sums);
+}
+/* sums: a place for one float more. They become mean g and mean(g xhat) / sigma. */
+static void normalise_settle(float *sums, long rows, long units, const float *numbers, float *to_gamma, float *to_beta,
+                             Seat *seat) {
+    const float *inverse = numbers + units;
+    EACH(j, units) {
+        to_beta[j] = sums[j];
+        to_gamma[j] = sums[units + j] * inverse[j];
+    }
+    sums[2 * units] = rows;
+    add_all(sums, 2 * units + 1, seat);
+    const float all_rows = sums[2 * units];
+    EACH(j, units) {
+        sums[j] /= all_rows;
+        sums[units + j] *= inverse[j] * inverse[j] / all_rows;
+    }
+}
+static void normalise_to_input(const float *gradient, const float *h, long rows, long units, const float *numbers,
+                               const float *beta, const float *sums, float *to_h) {
+    #pragma omp parallel num_threads(threads_for(rows * units))
+    BLOCKS(FEW, rows, units, omp_get_thread_num(), omp_get_num_threads(),
+        V mu = load(numbers + j, k), times = load(numbers + 2 * units + j, k), plus = load(beta + j, k);
+        V shift = load(sums + j, k), slope = load(sums + units + j, k);
+        for (long i = from; i < to; i++) {
+            soon(h + i * units + j, j);
+            soon(gradient + i * units + j, j);
+            V centred = load(h + i * units + j, k) - mu;
+            V g = choose(centred * times + plus > 0, load(gradient + i * units + j, k), all(0));
+            store(to_h + i * units + j, times * (g - shift - centred * slope), k);
+        })
+}
+void normalise_backward(const float *gradient, const float *h, long rows, long units, const float *numbers,
+                        const float *beta, float *to_h, float *to_gamma, float *to_beta) {
+    float *sums = malloc(4 * (2 * units + 1));
+    normalise_sums(gradient, h, rows, units, numbers, beta, 0, sums);
+    normalise_settle(sums, rows, units, numbers, to_gamma, to_beta, 0);
+    normalise_to_input(gradient, h, rows, units, numbers, beta, sums, to_h);
+    free(sums);
 }
 
 /* The mlp composition; c[0..8] are a1, a2, a3, a4, b1, c1, c2, c3, c4, one entry per unit each. */
@@ -321,9 +355,9 @@ void mlp(const float *h_g, const float *h_m, long rows, long units, const float 
         })
 }
 
-/* Gradients to h_g, h_m and, summed over rows, to the nine coefficients (in their order, `units` each). */
+/* Gradients to h_g, h_m and, summed over rows, to the nine coefficients (in their order, `units` each): to_c, or `more`. */
 void mlp_backward(const float *gradient, const float *h_g, const float *h_m, long rows, long units,
-                  const float *const *c, float *to_g, float *to_m, float *to_c) {
+                  const float *const *c, float *to_g, float *to_m, int more, float *to_c) {
     int most = threads_for(rows * units);
     float *parts = calloc((size_t)most * 9 * units, 4);
     #pragma omp parallel num_threads(most)
@@ -352,55 +386,59 @@ void mlp_backward(const float *gradient, const float *h_g, const float *h_m, lon
             V sums[9] = {s0, s1, s2, s3, s4, s5, s6, s7, s8};
             EACH(n, 9) store(own + n * units + j, load(own + n * units + j, k) + sums[n] * fresh, k);)
     }
-    add_parts(parts, most, 9 * units);
-    memcpy(to_c, parts, 4 * 9 * units);
-    free(parts);
+    put_parts(parts, most, 9 * units, more, to_c);
 }
 
-/* Mean over the samples: h (samples, rows, units) -> out (rows, units). */
-static void mean_of_samples(const float *h, long samples, long rows, long units, float *out) {
+/* out (rows, units) = sum over the samples of h (samples, rows, units), or `more` by that than it was. */
+static void sum_samples(const float *h, long samples, long rows, long units, int more, float *out) {
     long size = rows * units;
     #pragma omp parallel for num_threads(threads_for(samples * size))
     for (long j = 0; j < size; j += WIDTH) {
-        V s = {0};
+        V s = more ? load(out + j, size - j) : all(0);
         EACH(i, samples) s += load(h + i * size + j, size - j);
-        store(out + j, s / (float)samples, size - j);
+        store(out + j, s, size - j);
     }
+}
+
+/* out = (share * total - mean) * inverse; numbers: mean and inverse, `units` each. */
+static void centre(const float *total, long rows, long units, float share, const float *numbers, float *out) {
+    EACH(i, rows) EACH(j, units)
+        out[i * units + j] = (share * total[i * units + j] - numbers[j]) * numbers[units + j];
 }
 
 /* out[b] = mean_k (h[k, b] - mean) / sqrt(variance + epsilon), mean and variance over all k and b.
-   numbers: mean and 1 / sqrt(variance + epsilon), `units` each; `known` says that they are there already. */
-void standardise(const float *h, long samples, long rows, long units, float epsilon, int known, float *numbers, float *out,
-                 Seat *seat) {
-    float *inverse = numbers + units;
-    if (!known) {
-        moments_of_all(h, samples * rows, units, numbers, inverse, seat);
-        EACH(j, units) inverse[j] = 1 / __builtin_sqrtf(inverse[j] + epsilon);
-    }
-    if (samples > 1) mean_of_samples(h, samples, rows, units, out);
-    const float *average = samples > 1 ? out : h;
-    EACH(i, rows) EACH(j, units) out[i * units + j] = (average[i * units + j] - numbers[j]) * inverse[j];
+   numbers: mean and 1 / sqrt(variance + epsilon), `units` each. */
+void standardise(const float *h, long samples, long rows, long units, float epsilon, float *numbers, float *out) {
+    moments(h, samples * rows, units, numbers, numbers + units);
+    settle(numbers, samples * rows, units, 0, epsilon, 0);
+    if (samples > 1) sum_samples(h, samples, rows, units, 0, out);
+    centre(samples > 1 ? out : h, rows, units, 1.0f / samples, numbers, out);
 }
 
 /* Each of the standardised samples receives a share of the gradient; the rest is that of batch norm:
-   to_h[k, b] = factor * inverse * (gradient[b] / samples - mean g - (h[k, b] - mean) * inverse * mean(g out)), or `more` by
-   that than it is */
-void standardise_backward(const float *gradient, const float *h, const float *out, long samples, long rows, long units,
-                          const float *numbers, float factor, int more, float *to_h, Seat *seat) {
-    const float *mean = numbers, *inverse = numbers + units;
-    float *shift = calloc(3 * units + 1, 4), *slope = shift + units, *scale = slope + units + 1, share = 1.0f / samples;
+   to_h[k, b] = factor * inverse * (share * gradient[b] - mean g - (h[k, b] - mean) * inverse * mean(g out)), or `more` by
+   that than it is; share is 1 / samples. The means are over the rows of all, and come first. sums: mean g, mean(g out) *
+   inverse and factor * inverse, and a place for one float more. */
+static void standardise_sums(const float *gradient, const float *out, long samples, long rows, long units,
+                             const float *numbers, float factor, float *sums, Seat *seat) {
+    float *shift = sums, *slope = shift + units, *scale = slope + units;
+    memset(sums, 0, 8 * units);
     EACH(i, rows) EACH(j, units) {
         shift[j] += gradient[i * units + j];
         slope[j] += gradient[i * units + j] * out[i * units + j];
     }
     slope[units] = samples * rows;
     add_all(shift, 2 * units + 1, seat);
-    float all_rows = slope[units];
+    const float all_rows = slope[units];
     EACH(j, units) {
         shift[j] /= all_rows;
-        slope[j] *= inverse[j] / all_rows;
-        scale[j] = factor * inverse[j];
+        slope[j] *= numbers[units + j] / all_rows;
+        scale[j] = factor * numbers[units + j];
     }
+}
+static void standardise_to_input(const float *gradient, const float *h, long samples, long rows, long units,
+                                 const float *numbers, const float *sums, float share, int more, float *to_h) {
+    const float *mean = numbers, *shift = sums, *slope = shift + units, *scale = slope + units;
     #pragma omp parallel for num_threads(threads_for(samples * rows * units)) schedule(static)
     for (long i = 0; i < samples * rows; i++) {
         const float *g = gradient + i % rows * units, *own = h + i * units;
@@ -408,7 +446,13 @@ void standardise_backward(const float *gradient, const float *h, const float *ou
         if (more) EACH(j, units) to[j] += scale[j] * (g[j] * share - shift[j] - (own[j] - mean[j]) * slope[j]);
         else EACH(j, units) to[j] = scale[j] * (g[j] * share - shift[j] - (own[j] - mean[j]) * slope[j]);
     }
-    free(shift);
+}
+void standardise_backward(const float *gradient, const float *h, const float *out, long samples, long rows, long units,
+                          const float *numbers, float *to_h) {
+    float *sums = malloc(4 * (3 * units + 1));
+    standardise_sums(gradient, out, samples, rows, units, numbers, 1, sums, 0);
+    standardise_to_input(gradient, h, samples, rows, units, numbers, sums, 1.0f / samples, 0, to_h);
+    free(sums);
 }
 
 /* z[k, b] = mean[b] + s[b] * noise[k, b] with s = exp(log_variance / 2), and
@@ -480,9 +524,9 @@ void bernoulli(const float *products, const float *bias, const float *x, long sa
     }
 }
 
-/* to_products[k, b, d] = gradient[k, b] (x[b, d] - sigmoid(l)), and their sums over k and b to the bias */
+/* to_products[k, b, d] = gradient[k, b] (x[b, d] - sigmoid(l)), and their sums over k and b to the bias, or `more` */
 void bernoulli_backward(const float *gradient, const float *products, const float *bias, const float *x, long samples,
-                        long rows, long columns, float *to_products, float *to_bias) {
+                        long rows, long columns, float *to_products, int more, float *to_bias) {
     int most = threads_for(samples * rows * columns);
     float *parts = calloc((size_t)most * columns, 4);
     #pragma omp parallel num_threads(most)
@@ -498,9 +542,7 @@ void bernoulli_backward(const float *gradient, const float *products, const floa
                 store(own + j, load(own + j, k) + to, k);
             }
     }
-    add_parts(parts, most, columns);
-    memcpy(to_bias, parts, 4 * columns);
-    free(parts);
+    put_parts(parts, most, columns, more, to_bias);
 }
 
 /* Sum of squares of all tensors, in double: there are millions of entries. */

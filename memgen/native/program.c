@@ -1,9 +1,10 @@
-/* A whole training step as a list of calls, made without Python in between (memgen/fused.py writes such lists).
+/* A whole training step as a list of calls, made without Python in between (memgen/fused writes such lists).
 
    The rows are shared between the threads: each goes through a list of its own with its own rows, activations and
    gradients, and meets the others only where sums over all rows are needed. What a thread has written it reads again
-   itself, so that activations stay in the cache of its core; at the end they make the gradients of the matrices together, a
-   part of each. The matrix products are those of torch's BLAS, on one thread each. */
+   itself, so that activations stay in the cache of its core. The gradients of the matrices each makes of its own rows, and
+   they are added up at the end; where there are few rows all threads make them together, a part of each. The matrix
+   products are those of torch's BLAS, on one thread each. */
 
 #include "kernels.c"
 
@@ -56,13 +57,13 @@ CALL(bias) {
     EACH(i, N(1)) memcpy(P(0) + i * N(2), P(3), 4 * N(2));
 }
 
-/* out[j] = sum of h (rows, units) over rows */
+/* out[j] = sum of h (rows, units) over rows, or `more` by that than it was */
 CALL(sum_rows) {
     (void)seat;
     const long units = N(2);
     const float *h = P(0);
-    float *out = P(3);
-    memset(out, 0, 4 * units);
+    float *out = P(4);
+    if (!N(3)) memset(out, 0, 4 * units);
     EACH(i, N(1)) EACH(j, units) out[j] += h[i * units + j];
 }
 
@@ -70,10 +71,23 @@ CALL(add_bias_relu) {
     (void)seat;
     add_bias_relu(P(0), N(1), N(2), P(3));
 }
-CALL(batch_norm_relu) { batch_norm_relu(P(0), N(1), N(2), P(3), P(4), F(5), P(6), P(7), seat); }
-CALL(normalise_backward) {
-    const long units = N(3); /* numbers: mean, inverse and scale */
-    normalise_backward(P(0), P(1), N(2), units, P(4), P(4) + units, P(4) + 2 * units, P(5), P(6), P(7), P(8), seat);
+CALL(gather) {
+    (void)seat;
+    gather(P(0), N(1), N(2), N(3), P(4));
+}
+CALL(settle) { settle(P(0), N(1), N(2), P(3), F(4), seat); }
+CALL(normalise) {
+    (void)seat;
+    normalise(P(0), N(1), N(2), P(3), P(3) + 2 * N(2), P(4), P(5));
+}
+CALL(normalise_sums) {
+    (void)seat;
+    normalise_sums(P(0), P(1), N(2), N(3), P(4), P(5), N(6), P(7));
+}
+CALL(normalise_settle) { normalise_settle(P(0), N(1), N(2), P(3), P(4), P(5), seat); }
+CALL(normalise_to_input) {
+    (void)seat;
+    normalise_to_input(P(0), P(1), N(2), N(3), P(4), P(5), P(6), P(7));
 }
 CALL(mlp) {
     (void)seat;
@@ -81,11 +95,20 @@ CALL(mlp) {
 }
 CALL(mlp_backward) {
     (void)seat;
-    mlp_backward(P(0), P(1), P(2), N(3), N(4), (const float *const *)o[5].p, P(6), P(7), P(8));
+    mlp_backward(P(0), P(1), P(2), N(3), N(4), (const float *const *)o[5].p, P(6), P(7), N(8), P(9));
 }
-CALL(standardise) { standardise(P(0), N(1), N(2), N(3), F(4), N(5), P(6), P(7), seat); }
-CALL(standardise_backward) {
-    standardise_backward(P(0), P(1), P(2), N(3), N(4), N(5), P(6), F(7), N(8), P(9), seat);
+CALL(sum_samples) {
+    (void)seat;
+    sum_samples(P(0), N(1), N(2), N(3), N(4), P(5));
+}
+CALL(centre) {
+    (void)seat;
+    centre(P(0), N(1), N(2), F(3), P(4), P(5));
+}
+CALL(standardise_sums) { standardise_sums(P(0), P(1), N(2), N(3), N(4), P(5), F(6), P(7), seat); }
+CALL(standardise_to_input) {
+    (void)seat;
+    standardise_to_input(P(0), P(1), N(2), N(3), N(4), P(5), P(6), F(7), 1, P(8));
 }
 CALL(reparameterise) {
     (void)seat;
@@ -101,7 +124,7 @@ CALL(bernoulli) {
 }
 CALL(bernoulli_backward) {
     (void)seat;
-    bernoulli_backward(P(0), P(1), P(2), P(3), N(4), N(5), N(6), P(7), P(8));
+    bernoulli_backward(P(0), P(1), P(2), P(3), N(4), N(5), N(6), P(7), N(8), P(9));
 }
 
 /* difference = a - b, and `share` of the sum of its squares */
@@ -282,7 +305,7 @@ CALL(path) {
 }
 
 /* Go through the lists of calls, one for each share of the rows, then add the gradients of the other shares to those of the
-   first: of vectors, which are sums over rows. gradients: for each of `count` tensors its addresses in all shares. Returns 1,
+   first. gradients: for each of `count` tensors its addresses in all shares. Returns 1,
    with nothing done, if there are not as many threads. */
 int run(Call *const *lists, const long *lengths, long shares, float *tables, long size, float *const *gradients,
         const long *sizes, long count) {
@@ -301,10 +324,12 @@ int run(Call *const *lists, const long *lengths, long shares, float *tables, lon
             EACH(i, lengths[seat.index]) own[i].work(own[i].o, &seat);
             set_threads(before);
             #pragma omp barrier
-            #pragma omp for
-            for (long n = 0; n < count; n++)
-                for (long t = 1; t < shares; t++)
-                    EACH(i, sizes[n]) gradients[n * shares][i] += gradients[n * shares + t][i];
+            EACH(n, count) {
+                float *const *copies = gradients + n * shares;
+                #pragma omp for schedule(static) nowait
+                for (long i = 0; i < sizes[n]; i++)
+                    for (long t = 1; t < shares; t++) copies[0][i] += copies[t][i];
+            }
         } else {
             #pragma omp atomic write
             few = 1;

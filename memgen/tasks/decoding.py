@@ -7,7 +7,7 @@ time that it takes with torch's own calls on all samples of a block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -88,22 +88,19 @@ def linear_fits(module: nn.Module) -> bool:
     return type(module) is nn.Linear and module.bias is not None
 
 
-def recall(tape: Tape, layer: MemoryLayer, h_g: Tensor, new: Callable[[int, int], Tensor]) -> tuple[Tensor, ...]:
-    """h_a = f_a(h_g), h_m = M h_a and f_c(h_g, h_m); `new` makes places for matrices of so many rows and columns."""
+def recall(tape: Tape, layer: MemoryLayer, h_g: Tensor, h_a: Tensor, h_m: Tensor, out: Tensor) -> None:
+    """h_a = f_a(h_g), h_m = M h_a and f_c(h_g, h_m)"""
     attention, memory, composition = cast(Attention, layer.attention), cast(Memory, layer.memory), layer.composition
-    rows, slots = len(h_g), len(memory.M)
-    scores, h_a, h_m, out = h_g.new_empty(rows, slots), new(rows, slots), new(*h_g.shape), new(*h_g.shape)
-    tape.linear(attention.A, h_g, scores)
+    tape.linear(attention.A, h_g, h_a)
     if attention.squash is softmax:
-        tape.add("softmax", scores, *scores.shape, h_a)
+        tape.add("softmax", h_a, *h_a.shape, h_a)
     else:
-        tape.add("sigmoid", scores, scores.numel(), h_a)
+        tape.add("sigmoid", h_a, h_a.numel(), h_a)
     tape.product(h_a, memory.M, h_m)
     if isinstance(composition, Mlp):
         tape.add("mlp", h_g, h_m, *h_g.shape, addresses(coefficients(composition)), out)
     else:
         tape.add("sum", h_g, h_m, h_g.numel(), out)
-    return h_a, h_m, out
 
 
 def coefficients(m: Mlp) -> tuple[Tensor, ...]:
@@ -132,7 +129,11 @@ class Decoder:
         h_g = h.new_empty(len(h), len(dense.bias))
         self.tape.product(h, dense.weight.t(), h_g)
         self.tape.add("add_bias_relu", h_g, *h_g.shape, dense.bias)
-        return recall(self.tape, layer, h_g, h.new_empty)[-1] if isinstance(layer, MemoryLayer) else h_g
+        if not isinstance(layer, MemoryLayer):
+            return h_g
+        h_a, h_m, out = h.new_empty(len(h), len(cast(Memory, layer.memory).M)), *(torch.empty_like(h_g) for _ in "mo")
+        recall(self.tape, layer, h_g, h_a, h_m, out)
+        return out
 
     def _head(self, head: nn.Module, h: Tensor, K: int, log_p: Tensor) -> None:
         shape = (len(h), self.x.shape[1])
