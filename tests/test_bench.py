@@ -26,6 +26,7 @@ from memgen.bench.steps import COMPILED, SINGLE, memgen_step, steps_section, way
 from memgen.bench.table import table
 from memgen.cli import main
 from memgen.model import count_parameters
+from memgen.native.program import blas
 from memgen.recipe import Recipe, build
 
 TINY = Scale(
@@ -141,6 +142,22 @@ def test_products_are_computed_in_every_layout() -> None:
         torch.testing.assert_close(out, left @ right)
 
 
+@pytest.mark.skipif(not blas(), reason="there is no C compiler here, or a torch without MKL")
+def test_products_are_computed_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever counts as a product's best time has computed it."""
+    monkeypatch.setattr(limit, "ROWS", 2)
+    for left, right, out in Fastest()._layouts((11, 4, 5)):
+        out.fill_(torch.nan)
+        for run in limit._together(limit._blocks_of_rows(left, right, out)):
+            run()
+            torch.testing.assert_close(out, left @ right)
+    left, right = torch.randn(13, 4), torch.randn(13, 5)
+    cut = limit._blocks_of_inner(left, right)
+    outs = [own[0][2] for own in cut]
+    for _ in limit._together(cut):  # it has run once
+        torch.testing.assert_close(torch.stack(outs).sum(0), left.t() @ right)
+
+
 def test_blocks_alternate_and_turn_round() -> None:
     order: list[str] = []
     actions = {name: lambda name=name: order.append(name) for name in "ab"}
@@ -161,6 +178,9 @@ def test_steps_and_evaluation_stay_below_the_limit_and_say_that_pythae_is_missin
     assert len(fractions) == 4 * 2 * 2 + 2 + 2 + 4
     assert all(0 < fraction <= 1 for fraction in fractions)
     assert len(told) == 5
+    paired = {record.name: record.paired for record in found if record.paired is not None}
+    assert {"memgen", "eager loop", "memgen, mnist-vae"} <= set(paired)
+    assert all(paired.values())
     notes = [record.note for record in found if record.name == "pythae"]
     assert len(notes) == 2
     assert all(WITHOUT_PYTHAE in note for note in notes)
@@ -241,7 +261,7 @@ def test_a_command_that_fails_is_not_a_time() -> None:
 
 
 def test_tables_have_the_columns_that_somebody_fills() -> None:
-    timed = Record("steps", "memgen", {"K": 1}, "step", Spread(0.02, 0.01, 0.03), 0.01, 2e9, faster_than={"b": 1.5})
+    timed = Record("steps", "memgen", {"K": 1}, "step", Spread(0.02, 0.01, 0.03), 0.01, flops=2e9, faster_than={"b": 1.5})
     text = table([timed, Record("steps", "pythae", {}, "step", note="not here")])
     lines = text.splitlines()
     assert len(lines) == 4

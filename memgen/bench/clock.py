@@ -62,6 +62,15 @@ def alternate(
     return blocks
 
 
+def part_of(least: Sequence[float], taken: Sequence[float]) -> float:
+    """What the least seconds of every round are of those that were taken in it: the median of the ratios.
+
+    >>> part_of([1.0, 2.0, 1.0], [2.0, 4.0, 1.0])
+    0.5
+    """
+    return statistics.median(low / seconds for low, seconds in zip(least, taken, strict=True))
+
+
 def times_faster(own: Sequence[float], others: Sequence[float]) -> float:
     """How many times faster `own` is than `others`: the median of the ratios of neighbouring blocks.
 

@@ -1,13 +1,15 @@
-"""The least time of a step: its matrix products alone, each as fast as torch has ever done it on this machine.
+"""The least time of a step: its matrix products alone, each as fast as this machine has ever done it in the run.
 
 Everything else in a step (activations, noise, likelihood, optimizer, Python) could vanish or overlap in a better
-program; the products could not. A product that goes faster in another layout of its operands counts at that speed.
+program; the products could not. A product that goes faster in another layout of its operands, or cut into blocks as the
+steps of memgen have them, counts at that speed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple, cast
 
 import torch
@@ -15,9 +17,11 @@ from torch import Tensor, nn
 
 from memgen.bench.clock import Action, Spread, seconds
 from memgen.bench.record import Record, Scale
+from memgen.fused.share import ROWS
 from memgen.layers import MemoryLayer
 from memgen.memory import Memory
 from memgen.model import DGM, Conditional
+from memgen.native.program import Program, Tape, blas
 from memgen.objective import CHOOSING
 from memgen.recipe import Recipe, build
 
@@ -156,16 +160,22 @@ class Fastest:
         now: dict[Shape, float] = {}
         for shape, product in {product.shape: product for product in all_products}.items():
             times = max(1, CALLS // product.flops)
-            for left, right, out in self._layouts(shape):
-                for _ in range(TRIES):
-                    taken = seconds(lambda a=left, b=right, c=out: torch.mm(a, b, out=c), times)  # type: ignore[misc]
-                    now[shape] = min(taken, now.get(shape, taken))
+            now[shape] = min(seconds(way, times) for way in self._ways(shape) for _ in range(TRIES))
             self.best[shape] = min(now[shape], self.best.get(shape, now[shape]))
         return now
 
     def seconds(self, all_products: Iterable[Product]) -> float:
         """The least time of these products, one after the other."""
         return total(all_products, self.best)
+
+    def _ways(self, shape: Shape) -> Iterator[Action]:
+        """By torch, on all threads, and block by block, each thread with its share of them."""
+        for left, right, out in self._layouts(shape):
+            yield partial(torch.mm, left, right, out=out)
+            yield from _together(_blocks_of_rows(left, right, out))
+        rows, inner, columns = shape
+        left, right, _ = self._operands(rows * inner, inner * columns, 0)
+        yield from _together(_blocks_of_inner(left.view(inner, rows), right.view(inner, columns)))
 
     def _layouts(self, shape: Shape) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Both operands as rows, or the one or the other as columns: the ways in which a step meets them."""
@@ -182,6 +192,46 @@ class Fastest:
             if len(self.numbers[i]) < size:
                 self.numbers[i] = torch.randn(size)
         return [numbers[:size] for numbers, size in zip(self.numbers, sizes, strict=True)]
+
+
+Cut = list[list[tuple[Tensor, Tensor, Tensor, float]]]
+"""Of a product, for every thread: a, b, out and more, for out = a b + more * out."""
+
+
+def _shares(*matrices: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """A share of the rows of each for every thread."""
+    return zip(*(matrix.tensor_split(torch.get_num_threads()) for matrix in matrices), strict=True)
+
+
+def _blocks_of_rows(left: Tensor, right: Tensor, out: Tensor) -> Cut:
+    """left times right, some rows at a time."""
+    return [
+        [(some, right, place, 0.0) for some, place in zip(own.split(ROWS), to.split(ROWS), strict=True)]
+        for own, to in _shares(left, out)
+    ]
+
+
+def _blocks_of_inner(left: Tensor, right: Tensor) -> Cut:
+    """left' times right, some rows of both at a time, as for the gradient of a matrix by many rows; what the threads
+    have is not added up."""
+    outs = [left.new_zeros(left.shape[1], right.shape[1]) for _ in range(torch.get_num_threads())]
+    return [
+        [(some.t(), others, out, 1.0) for some, others in zip(a.split(ROWS), b.split(ROWS), strict=True)]
+        for (a, b), out in zip(_shares(left, right), outs, strict=True)
+    ]
+
+
+def _together(cut: Cut) -> Iterator[Action]:
+    """All of them, every thread its own; nothing where that cannot be done here."""
+    if not blas():
+        return
+    tapes = [Tape() for _ in cut]
+    for tape, own in zip(tapes, cut, strict=True):
+        for a, b, out, more in own:
+            tape.product(a, b, out, more)
+    program = Program([tape.calls for tape in tapes], [], 0)
+    if program.run():  # there are as many threads as lists
+        yield lambda: program.run() and tapes  # which hold what the program knows by address
 
 
 def settled(records: Sequence[Record], fastest: Fastest) -> list[Record]:

@@ -26,6 +26,8 @@ class Record:
     """None where nothing was measured; the note says why."""
     limit: float | None = None
     """The least seconds: those of the matrix products alone, each as fast as it ever was."""
+    paired: float | None = None
+    """The median over the rounds of what the products took at best in a round, as a part of what the row took in it."""
     flops: float | None = None
     """Floating point operations of these products."""
     peak_bytes: int | None = None
@@ -66,6 +68,7 @@ class Record:
             "limit": self.limit,
             "fraction": self.fraction,
             "best_fraction": self.best_fraction,
+            "paired": self.paired,
             "flops": self.flops,
             "gigaflops": self.gigaflops,
             "peak_bytes": self.peak_bytes,

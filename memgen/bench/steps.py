@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from memgen.bench.clock import Action, alternate, spread, times_faster
+from memgen.bench.clock import Action, alternate, part_of, spread, times_faster
 from memgen.bench.limit import ONLY, RECIPES, WARM, Fastest, Product, Shape, flops, in_order, products, total
 from memgen.bench.loop import loop_step
 from memgen.bench.peer import missing, peer
@@ -110,9 +110,10 @@ def compare(name: str, K: int, scale: Scale, fastest: Fastest, rows: Float[Tenso
     )
     settings = {"recipe": name, "K": K, "batch": BATCH}
     notes = {"pythae": "without memory, which it does not have"} if memory else {}
-    records = {
-        way: _record(way, settings, blocks, found.get(way, []), list(own), notes.get(way, "")) for way in actions
-    }
+    records = {way: _record(way, settings, blocks, found[way], list(own), notes.get(way, "")) for way in actions}
+    for way, record in records.items():
+        paired = part_of([total(found[way], taken) for taken in rounds], blocks[way])
+        records[way] = replace(record, paired=paired)
     warm = {WARM: [total(found[ONLY], taken) for taken in rounds]}
     records[WARM] = _record(WARM, settings, warm, found[ONLY], list(own), "")
     if SINGLE in records:

@@ -49,6 +49,7 @@ def _cells(record: Record) -> dict[str, str]:
         "limit": duration(record.limit),
         "of the limit": "" if record.fraction is None else f"{record.fraction:.0%}",
         "at best": "" if record.best_fraction is None or low == high else f"{record.best_fraction:.0%}",
+        "in its round": "" if record.paired is None else f"{record.paired:.0%}",
         "GFLOP/s": "" if record.gigaflops is None else f"{record.gigaflops:.1f}",
         "peak memory": "" if record.peak_bytes is None else f"{record.peak_bytes / 1e6:,.0f} MB",
         **faster,
