@@ -21,6 +21,7 @@ from torch import Tensor
 from memgen.bench.clock import seconds, spread, times_faster
 from memgen.bench.rows import rows as mnist
 from memgen.model import Batch
+from memgen.native.allocator import kept_memory
 from memgen.native.library import flushed_denormals
 from memgen.recipe import Recipe, build
 from memgen.train import begin, byte_levels, drawn, train_step
@@ -30,7 +31,8 @@ SHARED = "rows shared between threads"
 FORMULAS, OPTIMIZER, FLUSHING, BYTES = "kernels of formulas", "kernel of the optimizer", "flushing denormals", "bytes"
 WRITTEN = "the step written down"
 """Without it autograd finds the gradients; without the kernels of formulas, too."""
-PIECES = (WRITTEN, FORMULAS, OPTIMIZER, FLUSHING, BYTES)
+KEEPING = "memory that is kept"
+PIECES = (WRITTEN, FORMULAS, OPTIMIZER, FLUSHING, BYTES, KEEPING)
 
 
 @contextmanager
@@ -44,6 +46,7 @@ def without(*pieces: str) -> Iterator[None]:
         if OPTIMIZER in pieces:
             stack.enter_context(patch("memgen.optimizer.serves", lambda *tensors: False))
         stack.enter_context(nullcontext() if FLUSHING in pieces else flushed_denormals())
+        stack.enter_context(nullcontext() if KEEPING in pieces else kept_memory())
         yield
 
 

@@ -22,7 +22,7 @@ from memgen.bench.machine import Ticks, describe, peak_memory, stolen, ticks
 from memgen.bench.peer import missing
 from memgen.bench.record import QUICK, Record, Scale
 from memgen.bench.rows import batches, rows, stand_in
-from memgen.bench.steps import COMPILED, SINGLE, memgen_step, steps_section, ways
+from memgen.bench.steps import COMPILED, SINGLE, memgen_steps, steps_section, ways
 from memgen.bench.table import table
 from memgen.cli import main
 from memgen.model import count_parameters
@@ -202,17 +202,17 @@ def test_a_step_can_be_compiled_or_have_one_sample_for_the_way_back() -> None:
     recipe = Recipe.named("mnist-vae").override(["model.hidden=[8]", "model.latent=2", "objective.samples=2"])
     assert list(ways(recipe, compiled=False)) == ["memgen", SINGLE]
     found = ways(recipe, compiled=True)
-    compiled = {way: memgen_step(stand_in(), *other)[0].compiled is not None for way, other in found.items()}
+    compiled = {way: memgen_steps(stand_in(), *other)[0].compiled is not None for way, other in found.items()}
     assert compiled == {"memgen": False, COMPILED: True, SINGLE: False}
     assert found[SINGLE].recipe.objective.estimator == "single"
 
 
 def test_a_step_trains() -> None:
     recipe = Recipe.named("mnist-vae").override(["model.hidden=[8]", "model.latent=2", "training.batch_size=10"])
-    state, step = memgen_step(stand_in(), recipe)
+    state, steps = memgen_steps(stand_in(), recipe)
     before = state.model.q[0].layers[0].linear.weight.clone()
-    step()
-    assert state.step == 1
+    steps(2)
+    assert state.step == 2
     assert not before.equal(state.model.q[0].layers[0].linear.weight)
 
 
@@ -261,7 +261,9 @@ def test_a_command_that_fails_is_not_a_time() -> None:
 
 
 def test_tables_have_the_columns_that_somebody_fills() -> None:
-    timed = Record("steps", "memgen", {"K": 1}, "step", Spread(0.02, 0.01, 0.03), 0.01, flops=2e9, faster_than={"b": 1.5})
+    timed = Record(
+        "steps", "memgen", {"K": 1}, "step", Spread(0.02, 0.01, 0.03), 0.01, flops=2e9, faster_than={"b": 1.5}
+    )
     text = table([timed, Record("steps", "pythae", {}, "step", note="not here")])
     lines = text.splitlines()
     assert len(lines) == 4

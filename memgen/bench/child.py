@@ -14,11 +14,12 @@ from typing import Any
 
 import torch
 
-from memgen.bench.clock import Action, repeated
+from memgen.bench.clock import repeated
 from memgen.bench.evaluation import BATCH_SIZE, memgen_scores, trained
 from memgen.bench.machine import peak_memory
 from memgen.bench.rows import stand_in
-from memgen.bench.steps import memgen_step
+from memgen.bench.steps import Steps, memgen_steps, repeating
+from memgen.native.allocator import kept_memory
 from memgen.recipe import Recipe
 from memgen.seeds import binarise
 
@@ -29,13 +30,13 @@ SECONDS = 20.0
 """After which no new block begins."""
 
 
-def action(spec: dict[str, Any]) -> tuple[Action, int]:
-    """What is timed, and how many units (steps or images) a call of it is."""
+def action(spec: dict[str, Any]) -> tuple[Steps, int]:
+    """What is timed, and how many units (steps or images) each of its steps is."""
     recipe, rows = Recipe.named(spec["recipe"]).override(spec["set"]), stand_in()
     if spec["samples"] is None:
-        return memgen_step(rows, recipe)[1], 1
+        return memgen_steps(rows, recipe)[1], 1
     x = binarise(rows[: BATCH_SIZE * torch.get_num_threads()])  # a batch for every thread: they are in memory together
-    return memgen_scores(trained(rows, recipe, 1), x, spec["samples"]), len(x)
+    return repeating(memgen_scores(trained(rows, recipe, 1), x, spec["samples"])), len(x)
 
 
 def main(text: str) -> None:
@@ -44,12 +45,13 @@ def main(text: str) -> None:
     before = peak_memory()
     run, units = action(spec)
     # Weights at their start are not what one trains with, but no point is worth minutes of waiting.
-    warm = repeated(run, spec["warm"], WARM_SECONDS)
+    warm = repeated(lambda: run(1), spec["warm"], WARM_SECONDS)
     block = max(1, round(BLOCK_SECONDS / min(warm)))
-    blocks = repeated(lambda: [run() for _ in range(block)], spec["repeats"], SECONDS)
+    blocks = repeated(lambda: run(block), spec["repeats"], SECONDS)
     times = [taken / block / units for taken in blocks]
     print(json.dumps({"seconds": times, "peak_bytes": peak_memory(), "before_bytes": before}))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    with kept_memory():  # from the first block to the last, as in an epoch
+        main(sys.argv[1])

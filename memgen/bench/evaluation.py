@@ -14,7 +14,7 @@ from memgen.bench.clock import Action, alternate, part_of, spread, times_faster
 from memgen.bench.limit import ONLY, RECIPES, WARM, Fastest, Product, Shape, flops, forward_products, in_order, total
 from memgen.bench.peer import missing, peer
 from memgen.bench.record import Record, Scale
-from memgen.bench.steps import memgen_step
+from memgen.bench.steps import memgen_steps
 from memgen.model import DGM
 from memgen.recipe import Recipe
 from memgen.seeds import BLOCK, binarise
@@ -46,9 +46,8 @@ def products_alone(found: list[Product], batches: int, passes: int) -> Action:
 
 def trained(rows: Float[Tensor, "N D"], recipe: Recipe, steps: int) -> DGM:
     """A model after a few steps, with the statistics of its weights."""
-    state, step = memgen_step(rows, recipe)
-    for _ in range(steps):
-        step()
+    state, train = memgen_steps(rows, recipe)
+    train(steps)
     model = state.model.eval()
     collect_statistics(model, rows, stochastic=True)
     return model

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -19,6 +20,7 @@ from memgen.bench.peer import missing, peer
 from memgen.bench.record import Record, Scale
 from memgen.bench.rows import batches
 from memgen.model import Batch
+from memgen.native.allocator import kept_memory
 from memgen.native.library import flushed_denormals
 from memgen.recipe import Recipe, build
 from memgen.train import State, begin, byte_levels, drawn, train_step
@@ -32,6 +34,10 @@ COMPILED = "memgen, compiled"
 """As `memgen train --compile` has it."""
 
 
+Steps = Callable[[int], object]
+"""Does so many steps."""
+
+
 class Way(NamedTuple):
     """How memgen does a step."""
 
@@ -39,19 +45,30 @@ class Way(NamedTuple):
     compiled: bool = False
 
 
-def memgen_step(rows: Float[Tensor, "N D"], recipe: Recipe, compiled: bool = False) -> tuple[State, Action]:
-    """A training step of memgen, each call with the next rows; and the state that it changes."""
+def memgen_steps(rows: Float[Tensor, "N D"], recipe: Recipe, compiled: bool = False) -> tuple[State, Steps]:
+    """Training steps of memgen, each with the next rows; and the state that they change."""
     state = begin(build(recipe), recipe, compiled)
     state.model.train()
     levels, feed = byte_levels(rows), batches(torch.arange(len(rows)).unsqueeze(1), recipe.training.batch_size)
 
-    def step() -> None:
-        x = drawn(rows, levels, next(feed)[:, 0], state.generator)
-        with flushed_denormals():  # as in an epoch; the others in this table decide for themselves
-            train_step(state, Batch(x), recipe, STEPS_PER_EPOCH)
-        state.step += 1
+    def steps(count: int) -> None:
+        with flushed_denormals(), kept_memory():  # as in an epoch; the others in this table decide for themselves
+            for _ in range(count):
+                x = drawn(rows, levels, next(feed)[:, 0], state.generator)
+                train_step(state, Batch(x), recipe, STEPS_PER_EPOCH)
+                state.step += 1
 
-    return state, step
+    return state, steps
+
+
+def repeating(step: Action) -> Steps:
+    """Steps of somebody else, one after the other."""
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            step()
+
+    return steps
 
 
 def ways(recipe: Recipe, compiled: bool) -> dict[str, Way]:
@@ -93,28 +110,28 @@ def compare(name: str, K: int, scale: Scale, fastest: Fastest, rows: Float[Tenso
     found = {way: products(other.recipe, K, BATCH) for way, other in own.items()}
     found["eager loop"] = products(recipe, K, BATCH)
     torch.manual_seed(0)
-    actions: dict[str, Action] = {way: memgen_step(rows, *other)[1] for way, other in own.items()}
+    candidates: dict[str, Steps] = {way: memgen_steps(rows, *other)[1] for way, other in own.items()}
     memory = any(map(any, recipe.model.slots))
-    actions["eager loop"] = loop_step(rows, K, BATCH, memory)
-    actions[ONLY], found[ONLY] = in_order(found["memgen"]), found["memgen"]
+    candidates["eager loop"] = repeating(loop_step(rows, K, BATCH, memory))
+    candidates[ONLY], found[ONLY] = repeating(in_order(found["memgen"])), found["memgen"]
     if not missing():
-        actions["pythae"] = peer(rows, K, BATCH).step
+        candidates["pythae"] = repeating(peer(rows, K, BATCH).step)
         found["pythae"] = products(Recipe.named("mnist-vae"), K, BATCH)
-    for action in actions.values():
-        for _ in range(scale.warm):
-            action()
+    for steps in candidates.values():
+        steps(scale.warm)
     different = {product.shape: product for one in found.values() for product in one}
     rounds: list[dict[Shape, float]] = []
-    blocks = alternate(
-        actions, scale.repeats, scale.block(K), lambda: rounds.append(fastest.measure(different.values()))
-    )
+    size = scale.block(K)
+    actions = {way: partial(steps, size) for way, steps in candidates.items()}
+    taken = alternate(actions, scale.repeats, 1, lambda: rounds.append(fastest.measure(different.values())))
+    blocks = {way: [each / size for each in every] for way, every in taken.items()}
     settings = {"recipe": name, "K": K, "batch": BATCH}
     notes = {"pythae": "without memory, which it does not have"} if memory else {}
     records = {way: _record(way, settings, blocks, found[way], list(own), notes.get(way, "")) for way in actions}
     for way, record in records.items():
-        paired = part_of([total(found[way], taken) for taken in rounds], blocks[way])
+        paired = part_of([total(found[way], best) for best in rounds], blocks[way])
         records[way] = replace(record, paired=paired)
-    warm = {WARM: [total(found[ONLY], taken) for taken in rounds]}
+    warm = {WARM: [total(found[ONLY], best) for best in rounds]}
     records[WARM] = _record(WARM, settings, warm, found[ONLY], list(own), "")
     if SINGLE in records:
         records[SINGLE] = replace(records[SINGLE], whole=records["memgen"].products)
