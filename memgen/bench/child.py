@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from typing import Any
 
 import torch
 
-from memgen.bench.clock import repeated
+from memgen.bench.clock import repeated, seconds
 from memgen.bench.evaluation import BATCH_SIZE, memgen_scores, trained
 from memgen.bench.machine import peak_memory
 from memgen.bench.rows import stand_in
-from memgen.bench.steps import Steps, memgen_steps, repeating
+from memgen.bench.steps import Steps, memgen_steps
 from memgen.native.allocator import kept_memory
 from memgen.recipe import Recipe
 from memgen.seeds import binarise
@@ -36,7 +37,7 @@ def action(spec: dict[str, Any]) -> tuple[Steps, int]:
     if spec["samples"] is None:
         return memgen_steps(rows, recipe)[1], 1
     x = binarise(rows[: BATCH_SIZE * torch.get_num_threads()])  # a batch for every thread: they are in memory together
-    return repeating(memgen_scores(trained(rows, recipe, 1), x, spec["samples"])), len(x)
+    return partial(seconds, memgen_scores(trained(rows, recipe, 1), x, spec["samples"])), len(x)
 
 
 def main(text: str) -> None:
@@ -45,10 +46,9 @@ def main(text: str) -> None:
     before = peak_memory()
     run, units = action(spec)
     # Weights at their start are not what one trains with, but no point is worth minutes of waiting.
-    warm = repeated(lambda: run(1), spec["warm"], WARM_SECONDS)
+    warm = repeated(run, 1, spec["warm"], WARM_SECONDS)
     block = max(1, round(BLOCK_SECONDS / min(warm)))
-    blocks = repeated(lambda: run(block), spec["repeats"], SECONDS)
-    times = [taken / block / units for taken in blocks]
+    times = [taken / units for taken in repeated(run, block, spec["repeats"], SECONDS)]
     print(json.dumps({"seconds": times, "peak_bytes": peak_memory(), "before_bytes": before}))
 
 

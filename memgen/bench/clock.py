@@ -34,32 +34,35 @@ def seconds(action: Action, times: int = 1) -> float:
     return (time.perf_counter() - started) / times
 
 
-def repeated(action: Action, repeats: int, budget: float) -> list[float]:
-    """Seconds of so many calls, or of fewer where the budget of seconds does not allow for all; of one at least.
+def repeated(timed: Callable[[int], float], size: int, repeats: int, budget: float) -> list[float]:
+    """What so many blocks of a size say that they have taken for each of their calls; fewer blocks where the budget of
+    seconds does not allow for all, and one at least.
 
-    >>> len(repeated(lambda: None, repeats=3, budget=60.0)), len(repeated(lambda: None, repeats=3, budget=0.0))
+    >>> def block(size: int) -> float:
+    ...     return seconds(lambda: None, size)
+    >>> len(repeated(block, 2, repeats=3, budget=60.0)), len(repeated(block, 2, repeats=3, budget=0.0))
     (3, 1)
     """
     taken: list[float] = []
-    while not taken or (len(taken) < repeats and sum(taken) < budget):
-        taken.append(seconds(action))
+    while not taken or (len(taken) < repeats and size * sum(taken) < budget):
+        taken.append(timed(size))
     return taken
 
 
 def alternate(
-    actions: Mapping[str, Action], rounds: int, times: int, between: Action = lambda: None
+    timed: Mapping[str, Callable[[], float]], rounds: int, between: Action = lambda: None
 ) -> dict[str, list[float]]:
-    """Per action, the seconds per call of one block of `times` calls in every round.
+    """Per name, the seconds that it says it has taken in every round.
 
-    All actions have a block in every round, so that a machine that slows down slows them all; every other round goes
-    backwards, so that none is always the first after `between`, which is called once a round.
+    All have a turn in every round, so that a machine that slows down slows them all; every other round goes backwards,
+    so that none is always the first after `between`, which is called once a round.
     """
-    blocks: dict[str, list[float]] = {name: [] for name in actions}
+    taken: dict[str, list[float]] = {name: [] for name in timed}
     for i in range(rounds):
         between()
-        for name in list(actions)[:: -1 if i % 2 else 1]:
-            blocks[name].append(seconds(actions[name], times))
-    return blocks
+        for name in list(timed)[:: -1 if i % 2 else 1]:
+            taken[name].append(timed[name]())
+    return taken
 
 
 def part_of(least: Sequence[float], taken: Sequence[float]) -> float:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from memgen.bench.clock import Action, alternate, part_of, spread, times_faster
+from memgen.bench.clock import Action, alternate, part_of, seconds, spread, times_faster
 from memgen.bench.limit import ONLY, RECIPES, WARM, Fastest, Product, Shape, flops, forward_products, in_order, total
 from memgen.bench.peer import missing, peer
 from memgen.bench.record import Record, Scale
@@ -94,7 +94,8 @@ def evaluation_section(
     tell(f"log p(x) of {scale.images} images with {scale.evaluation_samples:,} samples")
     different = [product for one in found.values() for product in one]
     rounds: list[dict[Shape, float]] = []
-    blocks = alternate(actions, scale.repeats, 1, lambda: rounds.append(fastest.measure(different)))
+    timed = {name: partial(seconds, action) for name, action in actions.items()}
+    blocks = alternate(timed, scale.repeats, lambda: rounds.append(fastest.measure(different)))
     blocks = {name: [taken / scale.images for taken in values] for name, values in blocks.items()}
     least = {
         name: [scale.evaluation_samples / shape * total(own, taken) for taken in rounds] for name, own in found.items()

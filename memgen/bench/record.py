@@ -110,8 +110,8 @@ class Scale:
     """How often every command of the startup section is run."""
 
     def block(self, K: int) -> int:
-        """Steps of a block: about as long at every K, and five at least, because the first may have to get memory."""
-        return max(min(5, self.steps), self.steps // K)
+        """Steps of a block: about as long at every K, and three at least."""
+        return max(3, self.steps // K)
 
 
 QUICK = Scale(

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from memgen.bench.clock import Action, alternate, spread
+from memgen.bench.clock import Action, alternate, seconds, spread
 from memgen.bench.record import Record, Scale
 from memgen.errors import MemgenError
 
@@ -47,7 +47,7 @@ def startup_section(scale: Scale, tell: Callable[[str], None]) -> list[Record]:
             "memgen --help": partial(run, ["-m", "memgen", "--help"]),
             "memgen train": partial(train_once, Path(folder)),
         }
-        blocks = alternate(actions, scale.commands, 1)
+        blocks = alternate({name: partial(seconds, action) for name, action in actions.items()}, scale.commands)
     return [
         Record(SECTION, name, {}, "command", spread(values), note=notes.get(name, ""))
         for name, values in blocks.items()

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from memgen.bench.clock import Action, alternate, part_of, spread, times_faster
+from memgen.bench.clock import Action, alternate, part_of, seconds, spread, times_faster
 from memgen.bench.limit import ONLY, RECIPES, WARM, Fastest, Product, Shape, flops, in_order, products, total
 from memgen.bench.loop import loop_step
 from memgen.bench.peer import missing, peer
@@ -34,8 +34,8 @@ COMPILED = "memgen, compiled"
 """As `memgen train --compile` has it."""
 
 
-Steps = Callable[[int], object]
-"""Does so many steps."""
+Steps = Callable[[int], float]
+"""Does a step, in which it may have to get memory, and then so many; returns the seconds of each of these."""
 
 
 class Way(NamedTuple):
@@ -51,22 +51,22 @@ def memgen_steps(rows: Float[Tensor, "N D"], recipe: Recipe, compiled: bool = Fa
     state.model.train()
     levels, feed = byte_levels(rows), batches(torch.arange(len(rows)).unsqueeze(1), recipe.training.batch_size)
 
-    def steps(count: int) -> None:
+    def step() -> None:
+        x = drawn(rows, levels, next(feed)[:, 0], state.generator)
+        train_step(state, Batch(x), recipe, STEPS_PER_EPOCH)
+        state.step += 1
+
+    def steps(count: int) -> float:
         with flushed_denormals(), kept_memory():  # as in an epoch; the others in this table decide for themselves
-            for _ in range(count):
-                x = drawn(rows, levels, next(feed)[:, 0], state.generator)
-                train_step(state, Batch(x), recipe, STEPS_PER_EPOCH)
-                state.step += 1
+            return repeating(step)(count)
 
     return state, steps
 
 
 def repeating(step: Action) -> Steps:
-    """Steps of somebody else, one after the other."""
-
-    def steps(count: int) -> None:
-        for _ in range(count):
-            step()
+    def steps(count: int) -> float:
+        step()
+        return seconds(step, count)
 
     return steps
 
@@ -122,12 +122,11 @@ def compare(name: str, K: int, scale: Scale, fastest: Fastest, rows: Float[Tenso
     different = {product.shape: product for one in found.values() for product in one}
     rounds: list[dict[Shape, float]] = []
     size = scale.block(K)
-    actions = {way: partial(steps, size) for way, steps in candidates.items()}
-    taken = alternate(actions, scale.repeats, 1, lambda: rounds.append(fastest.measure(different.values())))
-    blocks = {way: [each / size for each in every] for way, every in taken.items()}
+    timed = {way: partial(steps, size) for way, steps in candidates.items()}
+    blocks = alternate(timed, scale.repeats, lambda: rounds.append(fastest.measure(different.values())))
     settings = {"recipe": name, "K": K, "batch": BATCH}
     notes = {"pythae": "without memory, which it does not have"} if memory else {}
-    records = {way: _record(way, settings, blocks, found[way], list(own), notes.get(way, "")) for way in actions}
+    records = {way: _record(way, settings, blocks, found[way], list(own), notes.get(way, "")) for way in candidates}
     for way, record in records.items():
         paired = part_of([total(found[way], best) for best in rounds], blocks[way])
         records[way] = replace(record, paired=paired)
