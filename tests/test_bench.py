@@ -145,18 +145,17 @@ def test_products_are_computed_in_every_layout() -> None:
 
 @pytest.mark.skipif(not blas(), reason="there is no C compiler here, or a torch without MKL")
 def test_products_are_computed_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever counts as a product's best time has computed it."""
+    """Whatever counts as a product's best time has computed it, but for adding up what the threads have."""
     monkeypatch.setattr(limit, "ROWS", 2)
     for left, right, out in Fastest()._layouts((11, 4, 5)):
         out.fill_(torch.nan)
-        for run in limit._together(limit._blocks_of_rows(left, right, out)):
-            run()
-            torch.testing.assert_close(out, left @ right)
+        [run] = limit._together(limit._blocks_of_rows(left, right, out))
+        run()
+        torch.testing.assert_close(out, left @ right)
     left, right = torch.randn(13, 4), torch.randn(13, 5)
     cut = limit._blocks_of_inner(left, right)
-    outs = [own[0][2] for own in cut]
-    for _ in limit._together(cut):  # it has run once
-        torch.testing.assert_close(torch.stack(outs).sum(0), left.t() @ right)
+    [run] = limit._together(cut)  # it has run once
+    torch.testing.assert_close(torch.stack([own[0][2] for own in cut]).sum(0), left.t() @ right)
 
 
 def test_blocks_alternate_and_turn_round() -> None:
@@ -183,9 +182,11 @@ def test_steps_and_evaluation_stay_below_the_limit_and_say_that_pythae_is_missin
     assert len(fractions) == 4 * 2 * 2 + 2 + 2 + 4
     assert all(0 < fraction <= 1 for fraction in fractions)
     assert len(told) == 5
-    paired = {record.name: record.paired for record in found if record.paired is not None}
-    assert {"memgen", "eager loop", "memgen, mnist-vae"} <= set(paired)
-    assert all(paired.values())
+    paired = [record for record in found if record.paired is not None]
+    assert len(paired) == len(fractions) - 2 * 2 - 2  # all but the warm products
+    # A round has no better moment than the whole run; and most rows do more than their products.
+    assert all((record.paired or 0) >= (record.fraction or 1) - 1e-9 for record in paired)
+    assert all((record.paired or 9) < 1 for record in paired if record.name == "eager loop")
     notes = [record.note for record in found if record.name == "pythae"]
     assert len(notes) == 2
     assert all(WITHOUT_PYTHAE in note for note in notes)

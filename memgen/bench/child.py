@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -19,7 +21,7 @@ from memgen.bench.clock import repeated, seconds
 from memgen.bench.evaluation import BATCH_SIZE, memgen_scores, trained
 from memgen.bench.machine import peak_memory
 from memgen.bench.rows import stand_in
-from memgen.bench.steps import Steps, memgen_steps
+from memgen.bench.steps import memgen_steps
 from memgen.native.allocator import kept_memory
 from memgen.recipe import Recipe
 from memgen.seeds import binarise
@@ -31,8 +33,8 @@ SECONDS = 20.0
 """After which no new block begins."""
 
 
-def action(spec: dict[str, Any]) -> tuple[Steps, int]:
-    """What is timed, and how many units (steps or images) each of its steps is."""
+def action(spec: dict[str, Any]) -> tuple[Callable[[int], float], int]:
+    """The seconds of each of so many calls, and how many units (steps or images) a call is."""
     recipe, rows = Recipe.named(spec["recipe"]).override(spec["set"]), stand_in()
     if spec["samples"] is None:
         return memgen_steps(rows, recipe)[1], 1
@@ -45,13 +47,14 @@ def main(text: str) -> None:
     torch.set_num_threads(spec["threads"])
     before = peak_memory()
     run, units = action(spec)
-    # Weights at their start are not what one trains with, but no point is worth minutes of waiting.
-    warm = repeated(run, 1, spec["warm"], WARM_SECONDS)
-    block = max(1, round(BLOCK_SECONDS / min(warm)))
-    times = [taken / units for taken in repeated(run, block, spec["repeats"], SECONDS)]
+    # As in an epoch; an evaluation has nothing of the kind.
+    with kept_memory() if spec["samples"] is None else nullcontext():
+        # Weights at their start are not what one trains with, but no point is worth minutes of waiting.
+        warm = repeated(run, 1, spec["warm"], WARM_SECONDS)
+        block = max(1, round(BLOCK_SECONDS / min(warm)))
+        times = [taken / units for taken in repeated(run, block, spec["repeats"], SECONDS)]
     print(json.dumps({"seconds": times, "peak_bytes": peak_memory(), "before_bytes": before}))
 
 
 if __name__ == "__main__":
-    with kept_memory():  # from the first block to the last, as in an epoch
-        main(sys.argv[1])
+    main(sys.argv[1])

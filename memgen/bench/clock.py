@@ -43,8 +43,8 @@ def repeated(timed: Callable[[int], float], size: int, repeats: int, budget: flo
     >>> len(repeated(block, 2, repeats=3, budget=60.0)), len(repeated(block, 2, repeats=3, budget=0.0))
     (3, 1)
     """
-    taken: list[float] = []
-    while not taken or (len(taken) < repeats and size * sum(taken) < budget):
+    started, taken = time.perf_counter(), [timed(size)]
+    while len(taken) < repeats and time.perf_counter() - started < budget:
         taken.append(timed(size))
     return taken
 

@@ -130,8 +130,8 @@ def flops(all_products: Iterable[Product]) -> float:
 
 
 def in_order(all_products: Iterable[Product]) -> Action:
-    """All products one after the other, each with operands of its own, as a step has them: they come out of memory, not
-    out of the cache, and even a program without anything else reaches no more of the limit than this."""
+    """All products one after the other, by torch, each with operands of its own, as a step has them: they come out of
+    memory, not out of the cache."""
     operands = [(torch.randn(p.rows, p.inner), torch.randn(p.inner, p.columns)) for p in all_products]
 
     def run() -> None:

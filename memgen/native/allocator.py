@@ -13,6 +13,7 @@ import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from threading import Lock
 
 # Of <malloc.h>.
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -2, -3, -4
@@ -30,25 +31,28 @@ def _library() -> ctypes.CDLL | None:
     return ctypes.CDLL(None)
 
 
-_depth = 0
-"""Of those who want memory to be kept: the library has one set of thresholds for all."""
+_depth, _lock = 0, Lock()
+"""How many want memory to be kept: the library has one set of thresholds for all."""
 
 
 @contextmanager
 def kept_memory() -> Iterator[None]:
     """Inside, freed memory stays with the process; after the outermost, what is free is given back."""
-    global _depth
-    libc = _library()
-    _depth += 1
-    _set(libc, KEEPING)
+    _change(+1)
     try:
         yield
     finally:
-        _depth -= 1
-        if _depth == 0:
-            _set(libc, USUAL)
-            if libc is not None:
-                libc.malloc_trim(0)
+        _change(-1)
+
+
+def _change(by: int) -> None:
+    global _depth
+    libc = _library()
+    with _lock:
+        _depth += by
+        _set(libc, KEEPING if _depth else USUAL)
+        if libc is not None and _depth == 0:
+            libc.malloc_trim(0)
 
 
 def _set(libc: ctypes.CDLL | None, values: dict[int, int]) -> None:

@@ -73,7 +73,7 @@ def _layout(matrix: Tensor) -> tuple[bool, int]:
 class Program:
     """One list for each of several threads, each with a share of the rows.
 
-    `gradients` has for each of some vectors its copies in all shares, which are added up in the first; `widest` is the
+    `gradients` has for each of some tensors its copies in all shares, which are added up in the first; `widest` is the
     greatest number of units of a layer whose rows are normalised together.
     """
 
