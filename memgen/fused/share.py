@@ -9,8 +9,16 @@ import torch
 from torch import Tensor
 
 from memgen.fused.blocks import Block, blocks
-from memgen.fused.parts import BernoulliPart, DensePart, GaussianPart, Layer, MemoryPart, Part, PosteriorPart
-from memgen.fused.parts import Standardised as Side
+from memgen.fused.parts import (
+    BernoulliPart,
+    DensePart,
+    GaussianPart,
+    Layer,
+    MemoryPart,
+    Part,
+    PosteriorPart,
+    Standardised,
+)
 from memgen.layers import Dense, MemoryLayer
 from memgen.likelihoods import Bernoulli, Gaussian
 from memgen.model import Conditional
@@ -21,6 +29,8 @@ if TYPE_CHECKING:
 
 ROWS = 250
 """Of a block at most."""
+Term = tuple[Standardised, Standardised, Tensor, float]
+"""Of the local reconstruction: sides of P and Q, a place for what it adds to the loss, and its share of a square."""
 
 
 class Share:
@@ -124,24 +134,23 @@ class Share:
             if layer is not None:
                 layer.settle_back()
 
-    def _compared(self, up: list[DensePart], down: Sequence[Layer]) -> list[tuple[Side, Side, Tensor, float]]:
-        """Both sides of every term of the local reconstruction, a place for what it adds to the loss, and its share of
-        a square: lambda * mean (a - b)^2, a and b being standardised over all rows."""
+    def _compared(self, up: list[DensePart], down: Sequence[Layer]) -> list[Term]:
+        """lambda * mean (a - b)^2 for every layer that has a weight, a and b being standardised over all rows."""
         weights = self.objective.local_reconstruction
         self.errors = self.x.new_zeros(len(up))
         """What the rows of this share add to the loss, per layer."""
-        found: list[tuple[Side, Side, Tensor, float]] = []
+        found: list[Term] = []
         if not any(map(any, weights)):
             return found
         for q, p, weight, error in zip(up, down, weights[0], self.errors, strict=True):
             if weight:
                 share = weight / (self.rows * q.pre.shape[1])
-                p.compared = Side(self.tape, p.out, self.K, 2 * share)
-                q.compared_pre = Side(self.tape, q.pre, 1, -2 * share, q.numbers)
+                p.compared = Standardised(self.tape, p.out, self.K, 2 * share)
+                q.compared_pre = Standardised(self.tape, q.pre, 1, -2 * share, q.numbers)
                 found.append((p.compared, q.compared_pre, error, share))
         return found
 
-    def _local_reconstruction(self, sides: list[tuple[Side, Side, Tensor, float]]) -> None:
+    def _local_reconstruction(self, sides: list[Term]) -> None:
         for p, q, error, share in sides:
             p.settle()
             q.settle()
