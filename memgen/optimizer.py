@@ -16,6 +16,7 @@ import ctypes
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import attrgetter, is_
 from typing import Any, NamedTuple
 
 import torch
@@ -59,52 +60,38 @@ class Slot:
         return self.last.nonzero()[:, 0]
 
 
-class Gradients:
-    """The gradients of a step, dense and row-sparse ones, and for the kernels where the numbers of the dense ones lie.
+class Dense:
+    """The gradients of a step but for row-sparse ones, and where their numbers lie.
 
     Steps that are written down (fused/) leave them in the same places every time, so that this is made once; made anew
     in every step a step of the recipe digits-mem-vae takes a fifth longer.
     """
 
     def __init__(self, slots: list[Slot]) -> None:
-        self.given = [(slot.value, slot.value.grad) for slot in slots]
-        for slot in slots:
-            if slot.value.grad is not None and slot.last is not None:
-                slot.value.grad = _each_row_once(slot.value.grad)
-        having = [slot for slot in slots if slot.value.grad is not None]
-        self.dense = [slot for slot in having if slot.last is None]
-        self.sparse = [slot for slot in having if slot.last is not None]
-        self.slots = (*self.dense, *self.sparse)
-        self.entries = [_entries(slot) for slot in self.slots]
-        self.native = bool(having) and all(
-            serves(slot.value, entries) for slot, entries in zip(self.slots, self.entries, strict=True)
+        self.values = [slot.value for slot in slots]
+        self.given = [value.grad for value in self.values]
+        self.slots = [slot for slot in slots if slot.value.grad is not None]
+        self.gradients = [gradient for gradient in self.given if gradient is not None]
+        self.native = bool(self.slots) and all(
+            serves(slot.value, gradient) for slot, gradient in zip(self.slots, self.gradients, strict=True)
         )
+        """Whether the kernels can take them."""
+        rows = [(slot.value, slot.value.grad, slot.first, slot.second, slot.average) for slot in self.slots]
+        every = [tensor for row in rows for tensor in row]
+        self.tensors = [tensor for tensor in every if tensor is not None]
         if self.native:
-            rows = [(s.value, s.value.grad, s.first, s.second, s.average) for s in self.dense]
-            self.tensors = [tensor for row in rows for tensor in row]
-            self.table, self.sizes = addresses(self.tensors), _sizes([slot.value for slot in self.dense])
-            self.all_entries, self.all_sizes = addresses(self.entries), _sizes(self.entries)
-            self.places = self._places()
-
-    def _places(self) -> list[tuple[int, bool]]:
-        return [(tensor.data_ptr(), tensor.is_contiguous()) for tensor in self.tensors if tensor is not None]
+            self.table, self.entries, self.sizes = addresses(every), addresses(self.gradients), _sizes(self.gradients)
+            self.places = [*map(Tensor.data_ptr, self.tensors)]
 
     @property
     def stand(self) -> bool:
         """Whether the parameters still have these gradients, and all lies where it was."""
-        return all(value.grad is gradient for value, gradient in self.given) and self._places() == self.places
-
-    @property
-    def lasting(self) -> bool:
-        """Whether the next step may find the same; row-sparse gradients are others in every step."""
-        return self.native and not self.sparse
-
-    def norm(self) -> Tensor:
-        if not self.native:
-            return torch.nn.utils.get_total_norm(self.entries)
-        kernels = library()
-        assert kernels is not None
-        return torch.tensor(math.sqrt(kernels.squares(self.all_entries, self.all_sizes, len(self.entries))))
+        return (
+            self.native
+            and all(map(is_, map(attrgetter("grad"), self.values), self.given))
+            and [*map(Tensor.data_ptr, self.tensors)] == self.places
+            and all(map(Tensor.is_contiguous, self.tensors))
+        )
 
 
 class Adam:
@@ -134,7 +121,7 @@ class Adam:
             )
             for name, parameter in model.named_parameters()
         ]
-        self.found: Gradients | None = None
+        self.found: Dense | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "found": None}  # it knows its tensors by addresses; those of a copy are others
@@ -150,32 +137,38 @@ class Adam:
         """One step along the gradients; returns their norm before clipping. What has no gradient is left alone."""
         self.t += 1
         if self.found is None or not self.found.stand:
-            self.found = Gradients(self.slots)
-        found, norm = self.found, self.found.norm()
-        scale = (settings.clip_norm / (norm + 1e-6)).clamp(max=1.0) if settings.clip_norm else norm.new_ones(())
-        if found.native:
-            self._native(found, settings, scale)
+            self.found = Dense([slot for slot in self.slots if slot.last is None])
+        dense, sparse = self.found, [slot for slot in self.slots if slot.last is not None]
+        sparse = [slot for slot in sparse if slot.value.grad is not None]
+        entries = [_rows_once(slot) for slot in sparse]
+        if dense.native and all(serves(slot.value, own) for slot, own in zip(sparse, entries, strict=True)):
+            norm = self._native(dense, sparse, entries, settings)
         else:
-            self._plain(found, settings, scale)
-        increment_version([slot.value for slot in found.slots])  # as if autograd had seen the change
-        self.found = found if found.lasting else None
+            norm = self._plain(dense, sparse, entries, settings)
+        # as if autograd had seen the change
+        increment_version([slot.value for slot in (*dense.slots, *sparse)])
         return norm
 
     def _decay(self, settings: Settings) -> float:
         """Of the average; its first value is a copy."""
         return settings.ema if self.t > 1 else 0.0
 
-    def _native(self, found: Gradients, settings: Settings, scale: Tensor) -> None:
+    def _native(self, dense: Dense, sparse: list[Slot], entries: list[Tensor], settings: Settings) -> Tensor:
         """One pass instead of many, and no call per parameter: without it a step at K = 1 takes 1.5 times as long."""
         kernels = library()
         assert kernels is not None
+        total = kernels.squares(dense.entries, dense.sizes, len(dense.gradients))
+        if sparse:
+            total += kernels.squares(addresses(entries), _sizes(entries), len(entries))
+        norm = math.sqrt(total)
+        scale = min(settings.clip_norm / (norm + 1e-6), 1.0) if settings.clip_norm else 1.0  # a NaN stays one
         numbers = (
             settings.rate / (1 - settings.beta1**self.t),
             settings.beta1,
             settings.beta2,
             settings.epsilon,
             math.sqrt(1 - settings.beta2**self.t),
-            float(scale),
+            scale,
             settings.clip_value,
             1 - settings.rate * settings.weight_decay,
             1 - settings.beta1,
@@ -183,9 +176,9 @@ class Adam:
             1 - self._decay(settings),
         )
         packed = (ctypes.c_float * len(numbers))(*numbers)
-        kernels.adam(found.table, found.sizes, len(found.dense), packed)
-        for slot in found.sparse:
-            rows, gradient, missed = self._touched(slot, settings)
+        kernels.adam(dense.table, dense.sizes, len(dense.slots), packed)
+        for slot, gradient in zip(sparse, entries, strict=True):
+            rows, missed = self._touched(slot, settings)
             average = None if slot.average is None else slot.average.data_ptr()
             width = slot.value.shape[1]
             kernels.adam_rows(
@@ -197,16 +190,18 @@ class Adam:
                 width,
                 packed,
             )
+        return torch.tensor(norm)
 
-    def _plain(self, found: Gradients, settings: Settings, scale: Tensor) -> None:
+    def _plain(self, dense: Dense, sparse: list[Slot], entries: list[Tensor], settings: Settings) -> Tensor:
         """The formulas above, for any device and precision."""
-        dense = found.dense
-        averages = [slot.average for slot in dense if slot.average is not None]
-        gradients = [_entries(slot) * scale for slot in dense]
-        first, second = [slot.first for slot in dense], [slot.second for slot in dense]
-        self._formulas([slot.value.data for slot in dense], gradients, first, second, averages, settings)
-        for slot in found.sparse:
-            rows, gradient, missed = self._touched(slot, settings)
+        norm = torch.nn.utils.get_total_norm([*dense.gradients, *entries])
+        scale = (settings.clip_norm / (norm + 1e-6)).clamp(max=1.0) if settings.clip_norm else norm.new_ones(())
+        averages = [slot.average for slot in dense.slots if slot.average is not None]
+        gradients = [gradient * scale for gradient in dense.gradients]
+        first, second = [slot.first for slot in dense.slots], [slot.second for slot in dense.slots]
+        self._formulas([slot.value.data for slot in dense.slots], gradients, first, second, averages, settings)
+        for slot, gradient in zip(sparse, entries, strict=True):
+            rows, missed = self._touched(slot, settings)
             own = [slot.value.data, slot.first, slot.second]
             w, m_1, m_2 = (tensor[rows] for tensor in own)
             # The average catches up with the steps in which the row stood still.
@@ -216,6 +211,7 @@ class Adam:
                 tensor[rows] = new
             if slot.average is not None:
                 slot.average[rows] = average[0]
+        return norm
 
     def _formulas(
         self,
@@ -246,14 +242,14 @@ class Adam:
         if average:
             torch._foreach_lerp_(average, w, 1 - self._decay(settings))
 
-    def _touched(self, slot: Slot, settings: Settings) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows, their gradients, and what each row's average has missed: ema^(steps in which the row stood still)."""
+    def _touched(self, slot: Slot, settings: Settings) -> tuple[Tensor, Tensor]:
+        """Rows, and what each row's average has missed: ema^(steps in which the row stood still)."""
         assert slot.last is not None
         assert slot.value.grad is not None
-        rows, gradient = slot.value.grad.indices()[0], slot.value.grad.values()
+        rows = slot.value.grad.indices()[0]
         still = self.t - 1 - slot.last[rows]
         slot.last[rows] = self.t
-        return rows, gradient, (settings.ema**still).float()
+        return rows, (settings.ema**still).float()
 
     @torch.no_grad()
     def catch_up(self, ema: float) -> None:
@@ -272,15 +268,15 @@ def slots_used(optimizer: Adam) -> float | None:
     return sum(used for used, _ in touched) / sum(rows for _, rows in touched) if touched else None
 
 
-def _each_row_once(gradient: Tensor) -> Tensor:
-    """coalesce(), which sorts all the rows, only if a row may stand there twice; one read gives each once."""
-    rows = gradient._indices()[0]
-    return gradient._coalesced_(True) if bool((rows[1:] > rows[:-1]).all()) else gradient.coalesce()
-
-
-def _entries(slot: Slot) -> Tensor:
-    assert slot.value.grad is not None
-    return slot.value.grad.values() if slot.last is not None else slot.value.grad
+def _rows_once(slot: Slot) -> Float[Tensor, "rows width"]:
+    """What a row-sparse gradient has of each of its rows, once these are in order and none stands there twice."""
+    gradient = slot.value.grad
+    assert gradient is not None
+    if not gradient.is_coalesced():  # which sorts; autograd forgets that one read gives each row once
+        rows = gradient._indices()[0]
+        in_order = bool((rows[1:] > rows[:-1]).all())
+        slot.value.grad = gradient = gradient._coalesced_(True) if in_order else gradient.coalesce()
+    return gradient.values()
 
 
 def _sizes(tensors: list[nn.Parameter] | list[Tensor]) -> ctypes.Array[ctypes.c_long]:

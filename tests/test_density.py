@@ -15,6 +15,7 @@ from torch import Tensor
 
 from memgen.errors import MemgenError
 from memgen.layers import frozen
+from memgen.memory import Memory
 from memgen.model import DGM, Batch
 from memgen.native.program import blas
 from memgen.recipe import Recipe, build
@@ -290,6 +291,8 @@ MEMORY = ["model.hidden=[19, 13]", "model.latent=6", "model.slots=[7, 4]", "obje
         ["model.likelihood=gaussian", "model.sigma_floor=0.3"],
         ["model.hidden=[]", "model.slots=[]"],
         ["model.norm=none"],
+        ["model.slots=[25, 9]", "model.attention=product", "model.top=4"],
+        ["model.slots=[0, 9]", "model.attention=product", "model.composition=sum"],
     ],
 )
 def test_a_decoder_that_is_written_down_gives_the_same(settings: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,6 +328,11 @@ def test_other_decoders_are_not_written_down() -> None:
     assert not fitting(change=lambda model: model.double())
     assert not fitting(change=lambda model: model.q.double())
     assert not fitting(change=lambda model: setattr(model.p[0].layers[0].dense, "linear", torch.nn.Linear(7, 13)))
+    keys = ("model.slots=[25, 9]", "model.attention=product", "model.top=4")
+    assert fitting(*keys) == blas()
+    assert not fitting(*keys, change=lambda model: setattr(model.p[0].layers[0].attention, "side", 4))
+    assert not fitting(*keys, change=lambda model: setattr(model.p[0].layers[0].memory, "sparse", False))
+    assert not fitting(*keys, change=lambda model: setattr(model.p[0].layers[0], "memory", Memory(13, 16, sparse=True)))
     handle = torch.nn.modules.module.register_module_forward_hook(lambda *passed: None)
     assert not fitting()
     handle.remove()

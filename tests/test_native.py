@@ -166,6 +166,22 @@ def test_read_rows_equals_the_dense_product_with_a_sparse_gradient(rows: tuple[i
         compare(by_index, [M, weights])
 
 
+@pytest.mark.parametrize("slots", [1, 3, 2048, 2049, 2**22 + 5])
+def test_a_sparse_gradient_has_each_row_once_and_in_order(slots: int) -> None:
+    """However many digits the number of a slot has: the kernel sorts some digits at a time."""
+    generator = torch.Generator().manual_seed(slots)
+    index = torch.randint(slots, (70, 5), generator=generator)
+    index[:20] = index[20:40]  # read more than once
+    index[-1, -1] = slots - 1
+    weights, to_out = torch.randn(70, 5, generator=generator), torch.randn(70, 2, generator=generator)
+    found = native.gradient_of_rows(torch.empty(slots, 2), index, weights, to_out)
+    assert found.is_coalesced()
+    assert found.indices()[0].equal(index.unique())
+    shares = weights.double().unsqueeze(-1) * to_out.double().unsqueeze(-2)
+    every = torch.zeros(slots, 2, dtype=torch.float64).index_add_(0, index.flatten(), shares.flatten(0, 1))
+    torch.testing.assert_close(found.values().double(), every[index.unique()], rtol=1e-5, atol=1e-5)
+
+
 @needs_kernels
 @pytest.mark.parametrize("K", [1, 6])
 def test_a_whole_step_has_the_bound_and_gradients_of_plain_torch(K: int) -> None:

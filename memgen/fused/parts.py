@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from memgen.fused.blocks import Block
 from memgen.layers import BatchNorm, Dense, MemoryLayer
 from memgen.likelihoods import Bernoulli, Gaussian
-from memgen.memory import Attention, Memory, Mlp, softmax
+from memgen.memory import Attention, Memory, Mlp, ProductKeys, softmax
 from memgen.native.functions import EPS
 from memgen.native.library import addresses
 from memgen.native.program import Tape
-from memgen.tasks.decoding import coefficients, recall
+from memgen.tasks.decoding import Chosen, coefficients, read, recall
 
 if TYPE_CHECKING:
     from memgen.fused.share import Share
@@ -186,10 +186,9 @@ class MemoryPart(Layer):
     def __init__(self, share: Share, layer: MemoryLayer, h: Tensor) -> None:
         super().__init__(share)
         self.layer, self.dense = layer, DensePart(share, cast(Dense, layer.dense), h)
-        self.gradients = self.dense.gradients
-        self.attention, self.memory = cast(Attention, layer.attention), cast(Memory, layer.memory)
+        self.gradients, self.memory = self.dense.gradients, cast(Memory, layer.memory)
         rows, units = self.dense.out.shape
-        self.h_a, self.h_m, self.out = (share.matrix(rows, n) for n in (len(self.memory.M), units, units))
+        self.h_a, self.h_m, self.out = (share.matrix(rows, n) for n in (read(layer), units, units))
 
     def begin(self, block: Block) -> None:
         self.dense.begin(block)
@@ -199,29 +198,48 @@ class MemoryPart(Layer):
 
     def finish(self, block: Block) -> None:
         self.dense.finish(block)
-        recall(self.tape, self.layer, *map(block.of, (self.dense.out, self.h_a, self.h_m, self.out)))
+        h_g, h_a, h_m, out = map(block.of, (self.dense.out, self.h_a, self.h_m, self.out))
+        recall(self.tape, self.layer, h_g, h_a, h_m, out, self.chosen(block))
+
+    def chosen(self, block: Block) -> Chosen | None:
+        """Places for what an attention to few slots needs."""
+        return None
 
     def place(self, block: Block) -> Tensor:
         return self.passing("to out", block, self.out)
 
     def begin_back(self, block: Block) -> None:
-        gradient, to_g, to_m = self.place(block), self.dense.place(block), self.passing("to h_m", block, self.h_m)
-        h_g, h_a, h_m, out = map(block.of, (self.dense.out, self.h_a, self.h_m, self.out))
+        gradient, to_g, to_m = self.place(block), self.dense.place(block), self.place_of_h_m(block)
+        h_g, h_m, out = map(block.of, (self.dense.out, self.h_m, self.out))
         if isinstance(self.layer.composition, Mlp):
             c = coefficients(self.layer.composition)
             operands = (gradient, h_g, h_m, *h_g.shape, addresses(c), to_g, to_m, block.before > 0)
             self.tape.add("mlp_backward", *operands, self._to_coefficients(c))
         else:
             self.tape.add("sum_backward", gradient, out, out.numel(), to_g, to_m)
-        to_a, to_scores = self.passing("to h_a", block, self.h_a), self.passing("to scores", block, self.h_a)
+        self.recall_back(block, to_m, to_g)
+        self.dense.begin_back(block)
+
+    def place_of_h_m(self, block: Block) -> Tensor:
+        """For its gradient."""
+        return self.passing("to h_m", block, self.h_m)
+
+    def recall_back(self, block: Block, to_m: Tensor, to_g: Tensor) -> None:
+        """From h_m by M and the attention to h_g, whose gradient grows by that."""
+        h_g, h_a, attention = block.of(self.dense.out), block.of(self.h_a), cast(Attention, self.layer.attention)
+        to_a = self.passing("to h_a", block, self.h_a)
         self.product_gradient(self.memory.M, block, h_a, to_m)
         self.tape.product(to_m, self.memory.M.t(), to_a)
-        if self.attention.squash is softmax:
+        self.linear_back(attention.A, block, h_g, self.squash_back(block, to_a), to_g, more=1.0)
+
+    def squash_back(self, block: Block, to_a: Tensor) -> Tensor:
+        """To the scores."""
+        h_a, to_scores = block.of(self.h_a), self.passing("to scores", block, self.h_a)
+        if cast(Attention, self.layer.attention).squash is softmax:
             self.tape.add("softmax_backward", to_a, h_a, *h_a.shape, to_scores)
         else:
             self.tape.add("sigmoid_backward", to_a, h_a, h_a.numel(), to_scores)
-        self.linear_back(self.attention.A, block, h_g, to_scores, to_g, more=1.0)
-        self.dense.begin_back(block)
+        return to_scores
 
     def settle_back(self) -> None:
         self.dense.settle_back()
@@ -237,6 +255,36 @@ class MemoryPart(Layer):
             to_c = c[0].new_empty(9, len(c[0]))
             self.gradients |= {id(one): (one, to_one) for one, to_one in zip(c, to_c, strict=True)}
         return self.gradients[id(c[0])][1]
+
+
+class KeysPart(MemoryPart):
+    """The same with product keys: h_a is for the `top` slots of the largest scores, and `index` says which these are;
+    the gradient of M has the rows that were read (`Share.reads`)."""
+
+    def __init__(self, share: Share, layer: MemoryLayer, h: Tensor) -> None:
+        super().__init__(share, layer, h)
+        self.keys, rows = cast(ProductKeys, layer.attention), len(self.h_a)
+        self.index, self.to_m = share.matrix(rows, self.keys.top, torch.int64), share.matrix(*self.h_m.shape)
+        index, h_a, to_m = map(share.whole, (self.index, self.h_a, self.to_m))
+        share.reads.append((self.memory.M, index, h_a, to_m))
+
+    def chosen(self, block: Block) -> Chosen:
+        first, second = (self.share.passing(name, block, self.keys.side) for name in ("first", "second"))
+        return Chosen(first, second, block.of(self.index))
+
+    def place_of_h_m(self, block: Block) -> Tensor:
+        return block.of(self.to_m)
+
+    def recall_back(self, block: Block, to_m: Tensor, to_g: Tensor) -> None:
+        h_g, index, to_a = block.of(self.dense.out), block.of(self.index), self.passing("to h_a", block, self.h_a)
+        self.tape.add("read_rows_backward_weights", to_m, self.memory.M, index, *index.shape, to_m.shape[1], to_a)
+        to_scores, keys = self.squash_back(block, to_a), (self.keys.first, self.keys.second)
+        to_keys = [self.gradient_of(parameter) for key in keys for parameter in (key.weight, key.bias)]
+        self.tape.kept += to_keys
+        sizes = (*h_g.shape, self.keys.halves[0], self.keys.side, self.keys.top)
+        weights = addresses([key.weight for key in keys])
+        more = block.before > 0
+        self.tape.add("keys_backward", to_scores, index, h_g, *sizes, weights, more, addresses(to_keys), to_g)
 
 
 class BernoulliPart(Part):

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from memgen.fused.blocks import Block, blocks
 from memgen.fused.parts import (
     BernoulliPart,
     DensePart,
     GaussianPart,
+    KeysPart,
     Layer,
     MemoryPart,
     Part,
@@ -21,6 +22,7 @@ from memgen.fused.parts import (
 )
 from memgen.layers import Dense, MemoryLayer
 from memgen.likelihoods import Bernoulli, Gaussian
+from memgen.memory import ProductKeys
 from memgen.model import Conditional
 from memgen.native.program import Tape
 
@@ -31,6 +33,16 @@ ROWS = 250
 """Of a block at most."""
 Term = tuple[Standardised, Standardised, Tensor, float]
 """Of the local reconstruction: sides of P and Q, a place for what it adds to the loss, and its share of a square."""
+
+
+def _part_of(layer: nn.Module) -> type[DensePart | MemoryPart]:
+    if not isinstance(layer, MemoryLayer):
+        return DensePart
+    return KeysPart if isinstance(layer.attention, ProductKeys) else MemoryPart
+
+
+Read = tuple[nn.Parameter, Tensor, Tensor, Tensor]
+"""M; which slots the rows of all shares have read, with which weights, and the gradients of what they got."""
 
 
 class Share:
@@ -52,6 +64,8 @@ class Share:
         """Gradients of matrices that are made of all rows: parameter, a, b; the gradient is a' b, ..."""
         self.places: list[tuple[Tensor, Tensor]] = []
         """... and where it comes to lie."""
+        self.reads: list[Read] = []
+        """Of memories that are read by index."""
         self.silent = False
         """Whether gradients of parameters are left out."""
         self.objective, self.shares, self.rows, self.K = step.objective, step.count, len(step.x), step.K
@@ -95,8 +109,7 @@ class Share:
         down: list[Layer] = []
         h = z
         for layer in p.layers:
-            memory = isinstance(layer, MemoryLayer)
-            down.append((MemoryPart if memory else DensePart)(self, layer, h))  # type: ignore[arg-type]
+            down.append(_part_of(layer)(self, layer, h))  # type: ignore[arg-type]
             h = down[-1].out
         kind = BernoulliPart if isinstance(p.head, Bernoulli) else GaussianPart
         return down, kind(self, p.head, h)  # type: ignore[arg-type]
@@ -206,18 +219,18 @@ class Share:
             self.passed[key] = self.matrix(block.size, units) if block.only else self.x.new_empty(self.longest, units)
         return self.passed[key][: block.size]
 
-    def matrix(self, rows: int, units: int) -> Tensor:
+    def matrix(self, rows: int, units: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """A place for so many rows of this share, beside those of the others."""
         times = rows // len(self.x)  # K in P, 1 in Q
-        whole = self._common(times * self.rows, units)
+        whole = self._common(times * self.rows, units, dtype=dtype)
         own = whole[times * self.first :][:rows]
         self.wholes[own.data_ptr()] = whole
         return own
 
-    def _common(self, *shape: int) -> Tensor:
+    def _common(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """The next matrix of the pool, which the first share makes."""
         if self.index == 0:
-            self.pool.append(self.x.new_empty(shape))
+            self.pool.append(self.x.new_empty(shape, dtype=dtype))
         self.used += 1
         return self.pool[self.used - 1]
 

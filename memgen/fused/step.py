@@ -14,6 +14,7 @@ from memgen.fused.share import Share
 from memgen.layers import BatchNorm, Dense, MemoryLayer
 from memgen.likelihoods import Bernoulli, Gaussian
 from memgen.model import DGM, Batch, Conditional, Levels
+from memgen.native.functions import gradient_of_rows
 from memgen.native.library import serves
 from memgen.native.program import Program, blas
 from memgen.recipe import Objective
@@ -28,8 +29,8 @@ all work together on those calls that are large enough."""
 
 def fits(model: DGM, objective: Objective) -> bool:
     """Whether a step of this model can be written down: the very classes of the paper's models, one level, batch norm,
-    dense attention, Bernoulli or Gaussian rows, layers that fit each other, every parameter once, float32 on the CPU,
-    and a torch whose matrix products are MKL's.
+    dense attention or product keys, Bernoulli or Gaussian rows, layers that fit each other, every parameter once,
+    float32 on the CPU, and a torch whose matrix products are MKL's.
     """
     return (
         (objective.estimator, objective.bound) in SERVED
@@ -107,8 +108,11 @@ class Step:
             for parameter, place in share.gradients:
                 whole.setdefault(id(parameter), []).append(place)
         self.gradients = [(parameter, whole[id(parameter)]) for parameter, _ in self.places if id(parameter) in whole]
-        self.every = [(parameter, whole.get(id(parameter), [None])[0]) for parameter, _ in self.places]
-        """All parameters and their gradients; a bias that batch norm takes away has none."""
+        self.reads = self.shares[0].reads
+        by_index = {id(M) for M, *_ in self.reads}
+        dense = [parameter for parameter, _ in self.places if id(parameter) not in by_index]
+        self.every = [(parameter, whole.get(id(parameter), [None])[0]) for parameter in dense]
+        """Parameters and their gradients, which stay; a bias that batch norm takes away has none."""
         several = [places for _, places in self.gradients if shares > 1 and len(places) == shares]
         lists = [share.tape.calls for share in self.shares]
         self.program = Program(lists, several, self.widest)
@@ -141,6 +145,8 @@ class Step:
         for parameter, gradient in self.every:
             if parameter.grad is not gradient:
                 parameter.grad = gradient
+        for M, index, h_a, to_m in self.reads:
+            M.grad = gradient_of_rows(M, index, h_a, to_m)
         mean = self.bounds.mean()
         return torch.stack([sum((share.errors.sum() for share in self.shares), -mean), mean])
 

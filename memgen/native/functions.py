@@ -113,6 +113,29 @@ def read_rows(
     return _call(_ReadRows, M, index, weights)  # type: ignore[no-any-return]
 
 
+def gradient_of_rows(
+    M: Float[Tensor, "slots features"],
+    index: Int[Tensor, "*rows chosen"],
+    weights: Float[Tensor, "*rows chosen"],
+    gradient: Float[Tensor, "*rows features"],
+) -> Float[Tensor, "slots features"]:
+    """What `read_rows` gives to M when its result has this gradient: sparse, each row that was read once, in order."""
+    if serves(M, weights, gradient):
+        order, slots = torch.empty_like(index), index.new_empty(index.numel())
+        first = index.new_empty(index.numel() + 1)
+        places = (v.data_ptr() for v in (order, slots, first))
+        count = _kernels().sort_slots(index.data_ptr(), index.numel(), *places)
+        slots, to_slots = slots[:count], M.new_empty(count, M.shape[1])
+        addressed = (v.data_ptr() for v in (gradient, weights, order, first))
+        sizes = (count, index.shape[-1], M.shape[1])
+        _kernels().read_rows_backward_slots(*addressed, *sizes, to_slots.data_ptr())
+    else:
+        shares = (weights.unsqueeze(-1) * gradient.unsqueeze(-2)).flatten(0, -2)
+        slots, which = index.flatten().unique(return_inverse=True)
+        to_slots = M.new_zeros(len(slots), M.shape[1]).index_add_(0, which, shares)
+    return torch.sparse_coo_tensor(slots.unsqueeze(0), to_slots, M.shape, is_coalesced=True, check_invariants=False)
+
+
 def largest_sums(
     first: Float[Tensor, "*rows side"], second: Float[Tensor, "*rows side"], pairs: Int[Tensor, "2 pairs"], top: int
 ) -> tuple[Float[Tensor, "*rows top"], Int[Tensor, "*rows top"]]:
@@ -275,23 +298,14 @@ class _ReadRows(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, Tensor]:
         M, index, weights = ctx.saved_tensors
-        gradient, (chosen, features) = gradients[0].contiguous(), (index.shape[-1], M.shape[1])
-        places, order = index.flatten().sort()
-        slots, counts = places.unique_consecutive(return_counts=True)
+        gradient = gradients[0].contiguous()
         if serves(M, weights, gradient):
-            to_weights, to_slots = torch.empty_like(weights), M.new_empty(len(slots), features)
+            to_weights = torch.empty_like(weights)
             addressed = (v.data_ptr() for v in (gradient, M, index))
-            _kernels().read_rows_backward_weights(*addressed, *_rows_units(index), features, to_weights.data_ptr())
-            first = F.pad(counts.cumsum(0), (1, 0))
-            addressed = (v.data_ptr() for v in (gradient, weights, order, first))
-            _kernels().read_rows_backward_slots(*addressed, len(slots), chosen, features, to_slots.data_ptr())
+            _kernels().read_rows_backward_weights(*addressed, *_rows_units(index), M.shape[1], to_weights.data_ptr())
         else:
             to_weights = (M[index] @ gradient.unsqueeze(-1)).squeeze(-1)
-            shares = (weights.unsqueeze(-1) * gradient.unsqueeze(-2)).flatten(0, -2)[order]
-            which = torch.arange(len(slots), device=M.device).repeat_interleave(counts)
-            to_slots = M.new_zeros(len(slots), features).index_add_(0, which, shares)
-        to_M = torch.sparse_coo_tensor(slots.unsqueeze(0), to_slots, M.shape, is_coalesced=True, check_invariants=False)
-        return to_M, None, to_weights
+        return gradient_of_rows(M, index, weights, gradient), None, to_weights
 
 
 class _LargestSums(torch.autograd.Function):

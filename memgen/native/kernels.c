@@ -743,6 +743,71 @@ void largest_sums_backward(const float *gradient, const int64_t *index, long row
     }
 }
 
+/* The same of scores that are A_1 h_1 + b_1 and A_2 h_2 + b_2, h_1 the first `half` units of h and h_2 the others: what the
+   chosen pairs give to the keys and to h, added to to_h. Of the scores of a row all but some are not chosen, and the
+   products of matrices would be of zeros: measured on 2 x 1,024 keys, 32 pairs and 500 units, a sixth of their time.
+   keys: A_1, A_2; to_keys: to A_1, b_1, A_2, b_2, `more` by that than they were. */
+static void keys_backward(const float *gradient, const int64_t *index, const float *h, long rows, long units, long half,
+                          long side, long top, const float *const *keys, int more, float *const *to_keys, float *to_h) {
+    float to_scores[side];
+    memset(to_scores, 0, sizeof to_scores);
+    EACH(second, 2) {
+        const long from = second ? half : 0, width = second ? units - half : half;
+        const float *A = keys[second];
+        float *to_A = to_keys[2 * second], *to_b = to_keys[2 * second + 1];
+        if (!more) memset(to_A, 0, 4 * side * width), memset(to_b, 0, 4 * side);
+        EACH(row, rows) {
+            const float *own = h + row * units + from;
+            float *to_own = to_h + row * units + from;
+            for (long e = row * top; e < (row + 1) * top; e++)
+                to_scores[second ? index[e] % side : index[e] / side] += gradient[e];
+            for (long e = row * top; e < (row + 1) * top; e++) {
+                const long i = second ? index[e] % side : index[e] / side;
+                const float to_score = to_scores[i], *key = A + i * width;
+                if (to_score == 0) continue; /* it had its turn, with all of its pairs */
+                to_scores[i] = 0;
+                float *to_key = to_A + i * width;
+                EACH(j, width) to_own[j] += to_score * key[j];
+                EACH(j, width) to_key[j] += to_score * own[j];
+                to_b[i] += to_score;
+            }
+        }
+    }
+}
+
+/* Sort the entries of an index by their slots: their order, the different slots, and where each begins in the order, with
+   the end of the last behind. Returns how many there are. DIGITS bits at a time, the lowest first, each time keeping the
+   order of equals. */
+#define DIGITS 11
+int sort_slots(const int64_t *index, long entries, int64_t *order, int64_t *slots, int64_t *first) {
+    int64_t most = 0, *other = malloc(8 * entries), *from = other, *to = order;
+    int passes = 1;
+    EACH(e, entries) most = index[e] > most ? index[e] : most;
+    while (most >> (DIGITS * passes)) passes++;
+    if (passes % 2 == 0) from = order, to = other; /* the last pass is to end in `order` */
+    EACH(e, entries) from[e] = e;
+    EACH(pass, passes) {
+        long at[1 << DIGITS] = {0}, before = 0;
+        #define DIGIT(e) (index[e] >> (DIGITS * pass) & ((1 << DIGITS) - 1))
+        EACH(e, entries) at[DIGIT(e)]++;
+        EACH(d, 1 << DIGITS) {
+            long count = at[d];
+            at[d] = before;
+            before += count;
+        }
+        EACH(e, entries) to[at[DIGIT(from[e])]++] = from[e];
+        #undef DIGIT
+        int64_t *was = from;
+        from = to, to = was;
+    }
+    free(other);
+    int count = 0;
+    EACH(e, entries)
+        if (e == 0 || index[order[e]] != slots[count - 1]) slots[count] = index[order[e]], first[count++] = e;
+    first[count] = entries;
+    return count;
+}
+
 /* Flush denormal numbers to zero, or not, on every thread of the pool; returns how many threads were set. */
 int flush_denormals(int on) {
     int set = 0;

@@ -53,6 +53,7 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "read_rows_backward_slots": (*[pointer] * 4, number, number, number, pointer),
     "largest_sums": (pointer, pointer, pointer, *[number] * 5, pointer, pointer),
     "largest_sums_backward": (pointer, pointer, *[number] * 3, pointer, pointer),
+    "sort_slots": (pointer, number, pointer, pointer, pointer),
     "use_blas": (pointer, pointer),
     "run": (pointer, pointer, number, pointer, number, pointer, pointer, number),
     "flush_denormals": (ctypes.c_int,),

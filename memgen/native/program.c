@@ -174,6 +174,25 @@ CALL(softmax_backward) {
     }
 }
 
+#define WHOLE(i) ((int64_t *)o[i].p)
+CALL(largest_sums) {
+    (void)seat;
+    largest_sums(P(0), P(1), WHOLE(2), N(3), N(4), N(5), N(6), N(7), P(8), WHOLE(9));
+}
+CALL(keys_backward) {
+    (void)seat;
+    keys_backward(P(0), WHOLE(1), P(2), N(3), N(4), N(5), N(6), N(7), (const float *const *)o[8].p, N(9), (float *const *)o[10].p,
+                  P(11));
+}
+CALL(read_rows) {
+    (void)seat;
+    read_rows(P(0), WHOLE(1), P(2), N(3), N(4), N(5), P(6));
+}
+CALL(read_rows_backward_weights) {
+    (void)seat;
+    read_rows_backward_weights(P(0), P(1), WHOLE(2), N(3), N(4), N(5), P(6));
+}
+
 /* The composition sum: out = max(0, h_g + h_m) */
 CALL(sum) {
     (void)seat;

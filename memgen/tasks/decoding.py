@@ -8,17 +8,18 @@ time that it takes with torch's own calls on all samples of a block.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float, Float64, Int
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook as has_global_hooks
 
 from memgen.layers import Frozen, MemoryLayer
 from memgen.likelihoods import Bernoulli, Gaussian, GaussianColumns
-from memgen.memory import Attention, Memory, Mlp, Sum, softmax
+from memgen.memory import Attention, Memory, Mlp, ProductKeys, Sum, softmax
 from memgen.model import DGM, Conditional, Levels
+from memgen.native.functions import MOST_PAIRS
 from memgen.native.library import addresses, serves
 from memgen.native.program import Program, Tape, blas
 
@@ -42,7 +43,7 @@ def fits(model: DGM) -> bool:
         and _sizes_fit(model)
         and not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
         and not has_global_hooks()
-        and serves(*model.parameters(), *p.buffers())
+        and serves(*model.parameters(), *(buffer for buffer in p.buffers() if buffer.is_floating_point()))
         and blas()
     )
 
@@ -70,37 +71,92 @@ def _layer_fits(layer: nn.Module) -> bool:
 
 
 def recall_fits(layer: MemoryLayer) -> bool:
-    """Whether the memory of a layer is one of the paper's, dense over all slots."""
+    """Whether the memory of a layer is one of the paper's, dense over all slots, or read by product keys."""
     attention, memory = layer.attention, layer.memory
+    return (
+        (_dense_fits(attention, memory) or _keys_fit(attention, memory))
+        and attention.squash in (torch.sigmoid, softmax)
+        and type(layer.composition) in (Mlp, Sum)
+    )
+
+
+def _dense_fits(attention: nn.Module, memory: nn.Module) -> bool:
     return (
         type(attention) is Attention
         and attention.top is None
-        and attention.squash in (torch.sigmoid, softmax)
         and linear_fits(attention.A)
         and type(memory) is Memory
         and not memory.sparse
         and attention.A.weight.shape == memory.M.shape  # slots and features
-        and type(layer.composition) in (Mlp, Sum)
     )
+
+
+def _keys_fit(attention: nn.Module, memory: nn.Module) -> bool:
+    return (
+        type(attention) is ProductKeys
+        and type(memory) is Memory
+        and memory.sparse
+        and memory.M.shape == (attention.side**2, sum(attention.halves))
+        and all(map(linear_fits, (attention.first, attention.second)))
+        and [*map(_sizes, (attention.first, attention.second))] == [(attention.side, half) for half in attention.halves]
+        and attention.pairs.shape[1] <= MOST_PAIRS
+        and attention.pairs.device.type == "cpu"
+    )
+
+
+def _sizes(linear: nn.Linear) -> tuple[int, ...]:
+    return tuple(linear.weight.shape)
 
 
 def linear_fits(module: nn.Module) -> bool:
     return type(module) is nn.Linear and module.bias is not None
 
 
-def recall(tape: Tape, layer: MemoryLayer, h_g: Tensor, h_a: Tensor, h_m: Tensor, out: Tensor) -> None:
-    """h_a = f_a(h_g), h_m = M h_a and f_c(h_g, h_m)"""
-    attention, memory, composition = cast(Attention, layer.attention), cast(Memory, layer.memory), layer.composition
-    tape.linear(attention.A, h_g, h_a)
+def read(layer: MemoryLayer) -> int:
+    """How many slots an input reads: all, or those that are chosen for it."""
+    keys = layer.attention
+    return keys.top if isinstance(keys, ProductKeys) else len(cast(Memory, layer.memory).M)
+
+
+class Chosen(NamedTuple):
+    """Places for what product keys need more than others: the scores of both halves, and which slots they choose."""
+
+    first: Float[Tensor, "rows side"]
+    second: Float[Tensor, "rows side"]
+    slots: Int[Tensor, "rows top"]
+
+
+def recall(
+    tape: Tape, layer: MemoryLayer, h_g: Tensor, h_a: Tensor, h_m: Tensor, out: Tensor, chosen: Chosen | None = None
+) -> None:
+    """h_a = f_a(h_g), h_m = M h_a and f_c(h_g, h_m); `chosen` is for product keys."""
+    attention, memory, composition = layer.attention, cast(Memory, layer.memory), layer.composition
+    if chosen is not None:
+        _choose(tape, cast(ProductKeys, attention), h_g, h_a, chosen)
+    else:
+        tape.linear(cast(Attention, attention).A, h_g, h_a)
     if attention.squash is softmax:
         tape.add("softmax", h_a, *h_a.shape, h_a)
     else:
         tape.add("sigmoid", h_a, h_a.numel(), h_a)
-    tape.product(h_a, memory.M, h_m)
+    if chosen is not None:
+        tape.add("read_rows", memory.M, chosen.slots, h_a, *h_a.shape, memory.M.shape[1], h_m)
+    else:
+        tape.product(h_a, memory.M, h_m)
     if isinstance(composition, Mlp):
         tape.add("mlp", h_g, h_m, *h_g.shape, addresses(coefficients(composition)), out)
     else:
         tape.add("sum", h_g, h_m, h_g.numel(), out)
+
+
+def _choose(tape: Tape, keys: ProductKeys, h_g: Tensor, scores: Tensor, chosen: Chosen) -> None:
+    """The slots of the largest scores, and these."""
+    h_1, h_2 = h_g.split(keys.halves, 1)
+    tape.linear(keys.first, h_1, chosen.first)
+    tape.linear(keys.second, h_2, chosen.second)
+    pairs = keys.pairs.contiguous()
+    sizes = (pairs.shape[1], len(h_g), keys.side, min(keys.top, keys.side), keys.top)
+    tape.add("largest_sums", chosen.first, chosen.second, pairs, *sizes, scores, chosen.slots)
 
 
 def coefficients(m: Mlp) -> tuple[Tensor, ...]:
@@ -131,9 +187,15 @@ class Decoder:
         self.tape.add("add_bias_relu", h_g, *h_g.shape, dense.bias)
         if not isinstance(layer, MemoryLayer):
             return h_g
-        h_a, h_m, out = h.new_empty(len(h), len(cast(Memory, layer.memory).M)), *(torch.empty_like(h_g) for _ in "mo")
-        recall(self.tape, layer, h_g, h_a, h_m, out)
+        h_a, h_m, out = h.new_empty(len(h), read(layer)), *(torch.empty_like(h_g) for _ in "mo")
+        recall(self.tape, layer, h_g, h_a, h_m, out, self._chosen(layer.attention, h_a))
         return out
+
+    def _chosen(self, attention: nn.Module, h_a: Tensor) -> Chosen | None:
+        if not isinstance(attention, ProductKeys):
+            return None
+        first, second = (h_a.new_empty(len(h_a), attention.side) for _ in attention.halves)
+        return Chosen(first, second, torch.empty_like(h_a, dtype=torch.int64))
 
     def _head(self, head: nn.Module, h: Tensor, K: int, log_p: Tensor) -> None:
         shape = (len(h), self.x.shape[1])
