@@ -78,7 +78,9 @@ class Dense:
         """Whether the kernels can take them."""
         rows = [(slot.value, slot.value.grad, slot.first, slot.second, slot.average) for slot in self.slots]
         every = [tensor for row in rows for tensor in row]
-        self.tensors = [tensor for tensor in every if tensor is not None]
+        others = [tensor for row in rows for tensor in (row[0], row[1], row[4])]
+        self.tensors = [tensor for tensor in others if tensor is not None]
+        """All but the moments, which nobody else has."""
         if self.native:
             self.table, self.entries, self.sizes = addresses(every), addresses(self.gradients), _sizes(self.gradients)
             self.places = [*map(Tensor.data_ptr, self.tensors)]

@@ -72,7 +72,7 @@ class Share:
         every = step.x.tensor_split(step.count)
         self.x, self.first = every[index], sum(map(len, every[:index]))
         """Its rows, and how many come before them."""
-        self.bounds = step.bounds.tensor_split(step.count)[index]
+        self.bounds, self.report = step.bounds.tensor_split(step.count)[index], step.reports[index]
         self.wholes[self.x.data_ptr()] = step.x
         self._write(cast(Conditional, step.model.q[0]), cast(Conditional, step.model.p[0]))
 
@@ -88,6 +88,7 @@ class Share:
         self._forward(down, likelihood, all_samples)
         self._local_reconstruction(sides)
         self._weigh(posterior, likelihood.log_p)
+        self.tape.add("report", self.bounds, len(self.bounds), self.rows, self.errors, len(self.errors), self.report)
         self._back(up, posterior, once, down, likelihood, all_samples)
         if self.products:
             self._products()

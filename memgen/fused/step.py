@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from operator import attrgetter, is_
 from typing import Any, cast
 
 import torch
@@ -100,7 +101,8 @@ class Step:
 
     def write(self, shares: int) -> None:
         """One list of calls for each of so many shares of the rows."""
-        self.count = shares
+        self.count, self.reports = shares, self.x.new_empty(shares, 2)
+        """reports: what each share adds to loss and bound."""
         pool: list[Tensor] = []
         self.shares = [Share(self, index, pool) for index in range(shares)]
         whole = {id(parameter): [place] for parameter, place in self.shares[0].places}
@@ -111,7 +113,7 @@ class Step:
         self.reads = self.shares[0].reads
         by_index = {id(M) for M, *_ in self.reads}
         dense = [parameter for parameter, _ in self.places if id(parameter) not in by_index]
-        self.every = [(parameter, whole.get(id(parameter), [None])[0]) for parameter in dense]
+        self.dense, self.stay = dense, [whole.get(id(parameter), [None])[0] for parameter in dense]
         """Parameters and their gradients, which stay; a bias that batch norm takes away has none."""
         several = [places for _, places in self.gradients if shares > 1 and len(places) == shares]
         lists = [share.tape.calls for share in self.shares]
@@ -142,13 +144,12 @@ class Step:
         if not self._run(noise[0]):  # somebody keeps the threads from it
             self.write(1)
             self._run(noise[0])
-        for parameter, gradient in self.every:
-            if parameter.grad is not gradient:
+        if not all(map(is_, map(attrgetter("grad"), self.dense), self.stay)):
+            for parameter, gradient in zip(self.dense, self.stay, strict=True):
                 parameter.grad = gradient
         for M, index, h_a, to_m in self.reads:
             M.grad = gradient_of_rows(M, index, h_a, to_m)
-        mean = self.bounds.mean()
-        return torch.stack([sum((share.errors.sum() for share in self.shares), -mean), mean])
+        return self.reports.sum(0)
 
     def _run(self, noise: Float[Tensor, "K B d"]) -> bool:
         """False if there were too few threads, and nothing was done."""

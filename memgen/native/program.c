@@ -303,6 +303,16 @@ CALL(weigh) {
     free(log_w);
 }
 
+/* What a share adds to the loss and to the bound: out = its errors - its part of the mean of all bounds, and that part. */
+CALL(report) {
+    (void)seat;
+    double bound = 0, error = 0;
+    EACH(b, N(1)) bound += P(0)[b];
+    EACH(n, N(4)) error += P(3)[n];
+    bound /= N(2); /* all rows */
+    P(5)[0] = error - bound, P(5)[1] = bound;
+}
+
 /* What log p(z) - log q(z|x) gives to z, added to to_z: -z, and noise / s where the parameters of q are constants in log q
    (`fixed`). Where they are not, log q of z = mu + s * noise depends on s alone. For dreg each z_k has received v_k so far;
    `weighed` is what P gives it of what it lacks. */
