@@ -89,14 +89,23 @@ class ProductKeys(nn.Module):
         self.first, self.second = (linear(half, self.side) for half in self.halves)
         self.squash = squash
         self.top = min(top or slots, slots)
-        reach = min(self.top, self.side)
-        pairs = [(r, s) for r in range(reach) for s in range(min(reach, self.top // (r + 1)))]
-        self.register_buffer("pairs", torch.tensor(pairs).t().contiguous(), persistent=False)
+        self.register_buffer("pairs", pairs_of_ranks(self.top, self.side), persistent=False)
 
     def forward(self, h_g: Float[Tensor, "*rows features"]) -> Preference:
         h_1, h_2 = h_g.split(self.halves, -1)
         scores, index = largest_sums(self.first(h_1), self.second(h_2), self.pairs, self.top)
         return Preference(self.squash(scores), index)
+
+
+def pairs_of_ranks(top: int, side: int) -> Int[Tensor, "2 pairs"]:
+    """From 0 on: the ranks in two lists of `side` numbers of which a sum may be one of the `top` largest.
+
+    >>> pairs_of_ranks(top=3, side=5).tolist()
+    [[0, 0, 0, 1, 2], [0, 1, 2, 0, 0]]
+    """
+    reach = min(top, side)
+    pairs = [(r, s) for r in range(reach) for s in range(min(reach, top // (r + 1)))]
+    return torch.tensor(pairs).t().contiguous()
 
 
 class Memory(nn.Module):

@@ -60,7 +60,7 @@ class Slot:
         return self.last.nonzero()[:, 0]
 
 
-class Dense:
+class DenseGradients:
     """The gradients of a step but for row-sparse ones, and where their numbers lie.
 
     Steps that are written down (fused/) leave them in the same places every time, so that this is made once; made anew
@@ -72,9 +72,7 @@ class Dense:
         self.given = [value.grad for value in self.values]
         self.slots = [slot for slot in slots if slot.value.grad is not None]
         self.gradients = [gradient for gradient in self.given if gradient is not None]
-        self.native = bool(self.slots) and all(
-            serves(slot.value, gradient) for slot, gradient in zip(self.slots, self.gradients, strict=True)
-        )
+        self.native = serves(*(slot.value for slot in self.slots), *self.gradients)
         """Whether the kernels can take them."""
         rows = [(slot.value, slot.value.grad, slot.first, slot.second, slot.average) for slot in self.slots]
         every = [tensor for row in rows for tensor in row]
@@ -118,12 +116,12 @@ class Adam:
                 # Zeros are written now: rows that are first met while training would cost a page fault each.
                 torch.zeros_like(parameter),
                 torch.zeros_like(parameter),
-                averages[name].data if averages else None,
+                averages.get(name),
                 torch.zeros(len(parameter), dtype=torch.int32, device=parameter.device) if name in sparse else None,
             )
             for name, parameter in model.named_parameters()
         ]
-        self.found: Dense | None = None
+        self.found: DenseGradients | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "found": None}  # it knows its tensors by addresses; those of a copy are others
@@ -139,11 +137,11 @@ class Adam:
         """One step along the gradients; returns their norm before clipping. What has no gradient is left alone."""
         self.t += 1
         if self.found is None or not self.found.stand:
-            self.found = Dense([slot for slot in self.slots if slot.last is None])
+            self.found = DenseGradients([slot for slot in self.slots if slot.last is None])
         dense, sparse = self.found, [slot for slot in self.slots if slot.last is not None]
         sparse = [slot for slot in sparse if slot.value.grad is not None]
         entries = [_rows_once(slot) for slot in sparse]
-        if dense.native and all(serves(slot.value, own) for slot, own in zip(sparse, entries, strict=True)):
+        if dense.native and serves(*(slot.value for slot in sparse), *entries):
             norm = self._native(dense, sparse, entries, settings)
         else:
             norm = self._plain(dense, sparse, entries, settings)
@@ -155,7 +153,7 @@ class Adam:
         """Of the average; its first value is a copy."""
         return settings.ema if self.t > 1 else 0.0
 
-    def _native(self, dense: Dense, sparse: list[Slot], entries: list[Tensor], settings: Settings) -> Tensor:
+    def _native(self, dense: DenseGradients, sparse: list[Slot], entries: list[Tensor], settings: Settings) -> Tensor:
         """One pass instead of many, and no call per parameter: without it a step at K = 1 takes 1.5 times as long."""
         kernels = library()
         assert kernels is not None
@@ -194,7 +192,7 @@ class Adam:
             )
         return torch.tensor(norm)
 
-    def _plain(self, dense: Dense, sparse: list[Slot], entries: list[Tensor], settings: Settings) -> Tensor:
+    def _plain(self, dense: DenseGradients, sparse: list[Slot], entries: list[Tensor], settings: Settings) -> Tensor:
         """The formulas above, for any device and precision."""
         norm = torch.nn.utils.get_total_norm([*dense.gradients, *entries])
         scale = (settings.clip_norm / (norm + 1e-6)).clamp(max=1.0) if settings.clip_norm else norm.new_ones(())
@@ -274,7 +272,8 @@ def _rows_once(slot: Slot) -> Float[Tensor, "rows width"]:
     """What a row-sparse gradient has of each of its rows, once these are in order and none stands there twice."""
     gradient = slot.value.grad
     assert gradient is not None
-    if not gradient.is_coalesced():  # which sorts; autograd forgets that one read gives each row once
+    if not gradient.is_coalesced():
+        # coalesce() sorts; but autograd only forgets that one read gives each row once, and in order.
         rows = gradient._indices()[0]
         in_order = bool((rows[1:] > rows[:-1]).all())
         slot.value.grad = gradient = gradient._coalesced_(True) if in_order else gradient.coalesce()

@@ -156,10 +156,11 @@ def mute() -> Iterator[int]:
 
         def answer() -> None:
             with contextlib.suppress(OSError):
-                connection, _ = listener.accept()
-                connection.recv(1000)
-                connection.sendall(b"what?\r\n\r\n")
-                connection.close()
+                while True:
+                    connection, _ = listener.accept()
+                    connection.recv(1000)
+                    connection.sendall(b"what?\r\n\r\n")
+                    connection.close()
 
         threading.Thread(target=answer, daemon=True).start()
         yield listener.getsockname()[1]

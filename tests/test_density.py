@@ -331,6 +331,7 @@ def test_other_decoders_are_not_written_down() -> None:
     keys = ("model.slots=[25, 9]", "model.attention=product", "model.top=4")
     assert fitting(*keys) == blas()
     assert not fitting(*keys, change=lambda model: setattr(model.p[0].layers[0].attention, "side", 4))
+    assert not fitting(*keys, change=lambda model: setattr(model.p[0].layers[0].attention, "top", 2))
     assert not fitting(*keys, change=lambda model: setattr(model.p[0].layers[0].memory, "sparse", False))
     assert not fitting(*keys, change=lambda model: setattr(model.p[0].layers[0], "memory", Memory(13, 16, sparse=True)))
     handle = torch.nn.modules.module.register_module_forward_hook(lambda *passed: None)

@@ -154,6 +154,29 @@ def test_gradients_and_parameters_that_have_moved_are_found_again() -> None:
     assert copied.found is None
 
 
+def test_what_the_kernels_are_told_of_dense_gradients_stays_beside_sparse_ones() -> None:
+    model = Table()
+    optimizer, found, b = Adam(model, sparse=["M"]), [], torch.ones(6)
+    for row in (3, 5):
+        model.M.grad = torch.sparse_coo_tensor(
+            torch.tensor([[row]]), torch.ones(1, 6), model.M.shape, check_invariants=False
+        )
+        model.b.grad = b
+        optimizer.step(SETTINGS)
+        found.append(optimizer.found)
+    assert [slot.name for slot in found[0].slots] == ["b"]
+    assert (found[0] is found[1]) == (library.library() is not None)
+
+
+def test_a_copy_of_all_that_trains_keeps_its_average() -> None:
+    """It is that of the copied model, and not of nobody."""
+    trained = Table(), Table()
+    model, averaged, optimizer = copy.deepcopy((*trained, Adam(*trained)))
+    assert steps(model, optimizer, sparse=False, every_row=True)
+    assert averaged.M.equal(model.M) == (SETTINGS.ema == 0)
+    assert not averaged.M.equal(trained[1].M)
+
+
 def test_a_row_that_stands_there_twice_counts_twice() -> None:
     found = []
     for rows in ([3, 3], [3]):

@@ -272,7 +272,7 @@ def test_imputation_by_weights_is_the_conditional_of_the_model_whatever_q_is() -
     spread = scale[3] * (C[3, 3] - C[3, :3] @ torch.linalg.solve(C[:3, :3], C[:3, 3])).sqrt()
     observed = torch.ones(3, 4, dtype=torch.bool)
     observed[:, 3] = False
-    found = impute(model.eval(), x[:3], observed, steps=600, draws=120)
+    found = impute(model.eval(), x[:3], observed, steps=300, draws=60)
     assert (found.mean[:, 3] - truth).abs().max() < 0.15 * spread
     np.testing.assert_allclose(found.draws[:, :, 3].std(0).numpy(), float(spread), rtol=0.25)
     marginal = stats.multivariate_normal(np.zeros(3), C[:3, :3].numpy()).logpdf(y[:3, :3].numpy())

@@ -279,12 +279,11 @@ class KeysPart(MemoryPart):
         h_g, index, to_a = block.of(self.dense.out), block.of(self.index), self.passing("to h_a", block, self.h_a)
         self.tape.add("read_rows_backward_weights", to_m, self.memory.M, index, *index.shape, to_m.shape[1], to_a)
         to_scores, keys = self.squash_back(block, to_a), (self.keys.first, self.keys.second)
-        to_keys = [self.gradient_of(parameter) for key in keys for parameter in (key.weight, key.bias)]
-        self.tape.kept += to_keys
         sizes = (*h_g.shape, self.keys.halves[0], self.keys.side, self.keys.top)
-        weights = addresses([key.weight for key in keys])
-        more = block.before > 0
-        self.tape.add("keys_backward", to_scores, index, h_g, *sizes, weights, more, addresses(to_keys), to_g)
+        weights, to_keys = addresses([key.weight for key in keys]), None
+        if not self.share.silent:
+            to_keys = addresses([self.gradient_of(one) for key in keys for one in (key.weight, key.bias)])
+        self.tape.add("keys_backward", to_scores, index, h_g, *sizes, weights, block.before > 0, to_keys, to_g)
 
 
 class BernoulliPart(Part):

@@ -85,7 +85,7 @@ def _watched(module: nn.Module) -> bool:
 
 class Step:
     """The step of a model with K samples of each of B rows, written down. Calling it leaves the gradients of the loss
-    in the parameters, in the same places every time, and returns loss and bound.
+    in the parameters, dense ones in the same places every time, and returns loss and bound.
     """
 
     def __init__(self, model: DGM, objective: Objective, K: int, B: int) -> None:
@@ -141,6 +141,8 @@ class Step:
         if batch.x.shape != self.x.shape or noise[0].shape != wanted:
             raise ValueError(f"this step is for rows {tuple(self.x.shape)} and noise {wanted}")
         self.x.copy_(batch.x)
+        for M, *_ in self.reads:
+            M.grad = None  # at K = 50 it may be hundreds of MB, and the next is another
         if not self._run(noise[0]):  # somebody keeps the threads from it
             self.write(1)
             self._run(noise[0])

@@ -2,7 +2,8 @@
 
 The C library maps every large block anew and gives it back when it is freed. At K = 50 a step by autograd has many
 tensors of ten megabytes and more, and the system clears each of their pages at the first touch: where such memory is
-kept, a step takes 0.87 to 0.99 of the time (docs/performance.md). Steps of fused/ allocate nothing.
+kept, a step takes 0.87 to 0.99 of the time (docs/performance.md). Steps of fused/ allocate nothing but
+the gradients of memories that are read by index.
 """
 
 from __future__ import annotations

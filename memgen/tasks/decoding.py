@@ -17,7 +17,7 @@ from torch.nn.modules.module import _has_any_global_hook as has_global_hooks
 
 from memgen.layers import Frozen, MemoryLayer
 from memgen.likelihoods import Bernoulli, Gaussian, GaussianColumns
-from memgen.memory import Attention, Memory, Mlp, ProductKeys, Sum, softmax
+from memgen.memory import Attention, Memory, Mlp, ProductKeys, Sum, pairs_of_ranks, softmax
 from memgen.model import DGM, Conditional, Levels
 from memgen.native.functions import MOST_PAIRS
 from memgen.native.library import addresses, serves
@@ -101,6 +101,7 @@ def _keys_fit(attention: nn.Module, memory: nn.Module) -> bool:
         and [*map(_sizes, (attention.first, attention.second))] == [(attention.side, half) for half in attention.halves]
         and attention.pairs.shape[1] <= MOST_PAIRS
         and attention.pairs.device.type == "cpu"
+        and attention.pairs.equal(pairs_of_ranks(attention.top, attention.side))  # the kernel relies on it
     )
 
 
