@@ -40,7 +40,7 @@ def without(*pieces: str) -> Iterator[None]:
     """Inside, these pieces are missing."""
     with ExitStack() as stack:
         if {WRITTEN, FORMULAS} & {*pieces}:
-            stack.enter_context(patch("memgen.fused.step.Written.find", lambda *arguments: None))
+            stack.enter_context(patch("memgen.fused.written.Written.find", lambda *arguments: None))
         if FORMULAS in pieces:
             stack.enter_context(patch("memgen.native.functions.serves", lambda *tensors: False))
         if OPTIMIZER in pieces:

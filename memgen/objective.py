@@ -132,10 +132,15 @@ def _choose(
         posterior = model.infer(encoding, every)
         inference = Inference.of(posterior, model.joint(batch, posterior.z))
         v = torch.softmax(inference.tempered(beta), 0)
-        u = torch.special.ndtr(noise[0][-1, :, 0])
-        k = (v.cumsum(0) < u).sum(0).clamp(max=len(v) - 1)
+    return encoding, inference, choose(v, every, noise[0][-1])
+
+
+def choose(v: Float[Tensor, "K B"], noise: Levels, last: Float[Tensor, "B d"]) -> tuple[Float[Tensor, "1 B _"], ...]:
+    """For each row the noise of one of K samples, the k-th with probability v_k; `last` are draws to choose by."""
+    u = torch.special.ndtr(last[:, 0])
+    k = (v.cumsum(0) < u).sum(0).clamp(max=len(v) - 1)
     rows = torch.arange(len(k), device=k.device)
-    return encoding, inference, tuple(level[k, rows].unsqueeze(0) for level in every)
+    return tuple(level[k, rows].unsqueeze(0) for level in noise)
 
 
 def _chosen(posterior: Posterior, joint: Joint, every: Inference, bound: Bound, beta: float) -> Estimate:

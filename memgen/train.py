@@ -17,7 +17,7 @@ from torch import Tensor
 
 from memgen.data.dataset import Dataset
 from memgen.errors import FailedError, MemgenError
-from memgen.fused.step import Written
+from memgen.fused.written import Written
 from memgen.layers import batch_norms, forget_statistics, write_statistics
 from memgen.likelihoods import check_values
 from memgen.memory import sparse_parameters

@@ -18,10 +18,12 @@ from torch.nn.utils.parametrizations import weight_norm
 from memgen import train
 from memgen.fused import share
 from memgen.fused.blocks import blocks
-from memgen.fused.step import Step, Written, fits
+from memgen.fused.step import Step, fits
+from memgen.fused.written import Written, step_of
 from memgen.memory import Memory
 from memgen.model import DGM, Batch
 from memgen.native.program import blas
+from memgen.objective import CHOOSING
 from memgen.recipe import Recipe, build
 from memgen.train import begin, step_loss, train_step
 
@@ -67,6 +69,11 @@ CASES = {
         *(*MEMORY, "model.slots=[0, 49]", "model.attention=product", "model.top=5"),
         *("objective.samples=3", "objective.estimator=dreg"),
     ],
+    "single": [*MEMORY, "objective.samples=4", "objective.estimator=single"],
+    "single, product keys": [*KEYS, "objective.samples=3", "objective.estimator=single"],
+    "single, Gaussian rows without memory": [
+        *("model.slots=[]", *SMALL, "model.likelihood=gaussian", "objective.samples=50", "objective.estimator=single"),
+    ],
     "no layers": ["model.hidden=[]", "model.slots=[]", "objective.local_reconstruction=[]"],
 }
 
@@ -102,14 +109,14 @@ def test_loss_bound_and_gradients_are_those_of_autograd(name: str, most: int, mo
     monkeypatch.setattr(share, "ROWS", most)
     model, recipe = case(CASES[name])
     assert fits(model, recipe.objective)
-    batch, K = rows(model), recipe.objective.samples
+    batch, K = rows(model), recipe.objective.samples + (recipe.objective.estimator in CHOOSING)
     noise = model.noise(K, len(batch.x), torch.Generator().manual_seed(2))
     truth = copy.deepcopy(model).double()
     double = tuple(level.double() for level in noise)
     value, wanted = step_loss(truth, recipe, Batch(batch.x.double()), double, 1.0)
     value.backward()
 
-    step = Step(model, recipe.objective, K, len(batch.x))
+    step = step_of(model, recipe.objective, K, len(batch.x))
     for shares in (1, 2, 3):
         step.write(shares)
         for parameter in model.parameters():  # nothing of an earlier step may stay, ...
@@ -203,7 +210,7 @@ def test_a_step_for_more_threads_than_there_are_is_written_anew() -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        ["objective.estimator=single", "objective.samples=3"],
+        ["objective.estimator=single-shared", "objective.samples=3"],
         ["model.norm=layer"],
         ["model.attention=top", "model.top=2"],
         ["model.mask=true"],

@@ -6,7 +6,8 @@ between the formulas than in them. The nets of the paper have few kinds of parts
 and then only repeated; nothing is allocated on the way, and Python is not asked (but for the gradient of a memory that
 is read by index, which is made at the end and has other rows every time). With several threads each has a share of the
 rows and a list of its own (`share.py`), and goes through the nets with some of them at a time (`blocks.py`); `step.py`
-has the whole. What it buys: docs/performance.md.
+has the whole, `single.py` that of the estimator `single`, and `written.py` finds it again. What it buys:
+docs/performance.md.
 
 `objective.py` and `model.py` say what is computed; tests/test_fused.py holds values and gradients of both together.
 What does not fit (`fits`) goes the ordinary way.

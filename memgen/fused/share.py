@@ -74,9 +74,9 @@ class Share:
         """Its rows, and how many come before them."""
         self.bounds, self.report = step.bounds.tensor_split(step.count)[index], step.reports[index]
         self.wholes[self.x.data_ptr()] = step.x
-        self._write(cast(Conditional, step.model.q[0]), cast(Conditional, step.model.p[0]))
+        self._write(cast(Conditional, step.model.q[0]), cast(Conditional, step.model.p[0]), step.backward)
 
-    def _write(self, q: Conditional, p: Conditional) -> None:
+    def _write(self, q: Conditional, p: Conditional, backward: bool) -> None:
         up, posterior = self._up(q)
         down, likelihood = self._down(p, posterior.z)
         self.noise = posterior.noise
@@ -89,7 +89,8 @@ class Share:
         self._local_reconstruction(sides)
         self._weigh(posterior, likelihood.log_p)
         self.tape.add("report", self.bounds, len(self.bounds), self.rows, self.errors, len(self.errors), self.report)
-        self._back(up, posterior, once, down, likelihood, all_samples)
+        if backward:
+            self._back(up, posterior, once, down, likelihood, all_samples)
         if self.products:
             self._products()
         parts: list[Part] = [*up, posterior, *down, likelihood]

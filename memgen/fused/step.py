@@ -1,10 +1,10 @@
-"""Whole steps: which models have them, how they are written down, run, and found again."""
+"""Whole steps: which models have them, how they are written down, and run."""
 
 from __future__ import annotations
 
 from itertools import product
 from operator import attrgetter, is_
-from typing import Any, cast
+from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -21,7 +21,7 @@ from memgen.native.program import Program, blas
 from memgen.recipe import Objective
 from memgen.tasks.decoding import linear_fits, recall_fits, sizes_chain
 
-SERVED = [*product(("plain", "stl"), ("elbo", "importance")), ("dreg", "importance")]
+SERVED = [*product(("plain", "stl"), ("elbo", "importance")), *product(("dreg", "single"), ("importance",))]
 """Estimators and bounds."""
 ENTRIES = 16384
 """Rows of P times units that each thread must have; where there are fewer, threads would rather wait than work, and
@@ -88,10 +88,11 @@ class Step:
     in the parameters, dense ones in the same places every time, and returns loss and bound.
     """
 
-    def __init__(self, model: DGM, objective: Objective, K: int, B: int) -> None:
+    def __init__(self, model: DGM, objective: Objective, K: int, B: int, *, backward: bool = True) -> None:
+        """backward: whether there is a way back; without one `weigh` is what it is for."""
         if not fits(model, objective):
             raise ValueError("a step of this model cannot be written down")
-        self.model, self.objective, self.K = model, objective, K
+        self.model, self.objective, self.K, self.backward = model, objective, K, backward
         self.x = next(model.parameters()).new_empty(B, model.likelihood.columns)
         self.bounds = self.x.new_empty(B)
         self.modules, self.places = [*model.modules()], [(p, p.data_ptr()) for p in model.parameters()]
@@ -137,15 +138,9 @@ class Step:
 
     @torch.no_grad()
     def __call__(self, batch: Batch, noise: Levels) -> Float[Tensor, "2"]:
-        wanted = (self.K, len(self.x), self.model.latent[0])
-        if batch.x.shape != self.x.shape or noise[0].shape != wanted:
-            raise ValueError(f"this step is for rows {tuple(self.x.shape)} and noise {wanted}")
-        self.x.copy_(batch.x)
         for M, *_ in self.reads:
             M.grad = None  # at K = 50 it may be hundreds of MB, and the next is another
-        if not self._run(noise[0]):  # somebody keeps the threads from it
-            self.write(1)
-            self._run(noise[0])
+        self._go(batch, noise)
         if not all(map(is_, map(attrgetter("grad"), self.dense), self.stay)):
             for parameter, gradient in zip(self.dense, self.stay, strict=True):
                 parameter.grad = gradient
@@ -153,28 +148,23 @@ class Step:
             M.grad = gradient_of_rows(M, index, h_a, to_m)
         return self.reports.sum(0)
 
+    def weigh(self, batch: Batch, noise: Levels) -> tuple[Float[Tensor, "K B"], Float[Tensor, ""]]:
+        """The normalised weights of all samples, and the mean of the bound."""
+        self._go(batch, noise)
+        own = [share.weights.view(self.K, -1) for share in self.shares]
+        return torch.cat(own, 1) * -len(self.x), self.reports.sum(0)[1]
+
+    def _go(self, batch: Batch, noise: Levels) -> None:
+        wanted = (self.K, len(self.x), self.model.latent[0])
+        if batch.x.shape != self.x.shape or noise[0].shape != wanted:
+            raise ValueError(f"this step is for rows {tuple(self.x.shape)} and noise {wanted}")
+        self.x.copy_(batch.x)
+        if not self._run(noise[0]):  # somebody keeps the threads from it
+            self.write(1)
+            self._run(noise[0])
+
     def _run(self, noise: Float[Tensor, "K B d"]) -> bool:
         """False if there were too few threads, and nothing was done."""
         for share, own in zip(self.shares, noise.tensor_split(len(self.shares), 1), strict=True):
             share.noise.copy_(own)
         return self.program.run()
-
-
-class Written:
-    """The steps of a model that are written down so far, by objective, K, B and number of threads."""
-
-    def __init__(self) -> None:
-        self.steps: dict[tuple[Objective, int, int, int], Step | None] = {}
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Written:
-        return Written()  # a step knows its model by addresses
-
-    def find(self, model: DGM, objective: Objective, batch: Batch, noise: Levels) -> Step | None:
-        """The step for this batch; None if it is autograd's."""
-        if batch.observed is not None or batch.context is not None:
-            return None
-        key = objective, len(noise[0]), len(batch.x), torch.get_num_threads()
-        step = self.steps.get(key)
-        if key not in self.steps or (step is not None and step.moved):
-            step = self.steps[key] = Step(model, *key[:3]) if fits(model, objective) else None
-        return step if step is not None and step.alone else None
