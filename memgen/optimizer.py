@@ -249,7 +249,7 @@ class Adam:
         rows = slot.value.grad.indices()[0]
         still = self.t - 1 - slot.last[rows]
         slot.last[rows] = self.t
-        return rows, (settings.ema**still).float()
+        return rows, (settings.ema**still).to(slot.value)
 
     @torch.no_grad()
     def catch_up(self, ema: float) -> None:

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from memgen.model import Batch
 from memgen.native import functions as native
 from memgen.native import library
 from memgen.native.library import flushed_denormals
+from memgen.native.program import Program, Tape, blas
 from memgen.objective import importance, local_reconstruction, loss, plain
 from memgen.recipe import Recipe, build
 
@@ -53,6 +54,63 @@ def compare(
             size = float(b_grad.abs().max()) + 1e-30
             torch.testing.assert_close(a_grad.double() / size, b_grad / size, atol=atol, rtol=0)
     return tuple(a.grad for a in single if a.grad is not None)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """On several threads a product is torch's."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def product(a: Tensor, b: Tensor, out: Tensor, more: float = 0.0) -> None:
+    tape = Tape()
+    tape.product(a, b, out, more)
+    assert Program([tape.calls], [], 0).run()
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.skipif(not blas(), reason="there is no C compiler here, or a torch without MKL")
+@pytest.mark.parametrize("across", [(False, False), (False, True), (True, False), (True, True)])
+@pytest.mark.parametrize("more", [0.0, 1.0, 0.5])
+def test_products_in_every_layout_and_of_every_remainder(across: tuple[bool, bool], more: float) -> None:
+    """One number, less and more than a tile in each direction, several parts of the inner dimension, many rows; all
+    three matrices are some columns of larger ones, of which nothing else is read or written."""
+    for m, k, n in [
+        (1, 1, 1),
+        (2, 3, 8),
+        (5, 7, 30),
+        (7, 199, 33),
+        (13, 201, 47),
+        (50, 401, 70),
+        (4, 100, 24),
+        (259, 9, 100),
+    ]:
+        a, b = (
+            torch.full((4 + inner, 4 + outer), torch.nan)[2:-2, 2:-2].copy_(torch.randn(inner, outer)).t()
+            if turned
+            else torch.full((4 + outer, 4 + inner), torch.nan)[2:-2, 2:-2].copy_(torch.randn(outer, inner))
+            for turned, outer, inner in zip(across, (m, k), (k, n), strict=True)
+        )
+        place = torch.randn(m + 2, n + 5)
+        before, out = place.clone(), place[1:-1, 2:-3]
+        product(a, b, out, more)
+        wanted = before.double()
+        wanted[1:-1, 2:-3] = a.double() @ b.double() + more * before[1:-1, 2:-3].double()
+        torch.testing.assert_close(place.double(), wanted, atol=2e-6 * k + 1e-6, rtol=1e-6)
+        place[1:-1, 2:-3] = before[1:-1, 2:-3]
+        assert place.equal(before)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.skipif(not blas(), reason="there is no C compiler here, or a torch without MKL")
+def test_a_product_forgets_what_was_there_but_no_nan_of_its_own() -> None:
+    a, b, out = torch.randn(9, 210), torch.randn(210, 40), torch.full((9, 40), torch.nan)
+    a[4, 205] = torch.nan
+    product(a, b, out)
+    assert out.isnan().any(1).tolist() == [row == 4 for row in range(9)]
 
 
 @needs_kernels

@@ -94,16 +94,17 @@ def test_when_all_rows_are_read_rows_equal_the_whole(plain: bool, monkeypatch: p
         torch.testing.assert_close(a, b, atol=5e-6, rtol=1e-5)
 
 
-def test_rows_that_are_not_read_stay_and_their_average_is_that_of_every_step() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_that_are_not_read_stay_and_their_average_is_that_of_every_step(dtype: torch.dtype) -> None:
     """The average catches up exactly, as if it had been taken in each of the steps in which the row stood still."""
-    model, averaged, start = Table(), Table(), Table()
+    model, averaged, start = (Table().to(dtype) for _ in range(3))
     optimizer = Adam(model, averaged, ["M"])
     settings = SETTINGS._replace(weight_decay=0.0)
     average = None
     for t, rows in enumerate([[0, 1], [1, 2], [2], [2], [0], [3]]):
         index = torch.tensor(rows)
         model.M.grad = torch.sparse_coo_tensor(
-            index.unsqueeze(0), gradient(t, index, torch.float32), model.M.shape, check_invariants=False
+            index.unsqueeze(0), gradient(t, index, dtype), model.M.shape, check_invariants=False
         )
         optimizer.step(settings)
         average = model.M.detach().clone() if average is None else 0.7 * average + 0.3 * model.M.detach()

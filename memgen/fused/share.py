@@ -205,14 +205,19 @@ class Share:
         self._backward(up, posterior, once, None)
 
     def _products(self) -> None:
-        """The gradients that are made of all rows: of each matrix this thread makes some rows."""
+        """The gradients that are made of all rows: of each matrix this thread makes some rows, or columns."""
         self.tape.add("meet")
         for parameter, a, b in self.products:
             place = self._common(*parameter.shape)
             self.places.append((parameter, place))
-            own = place.tensor_split(self.shares)[self.index]
-            if len(own):
-                self.tape.product(a.tensor_split(self.shares, 1)[self.index].t(), b, own)
+            # Where there are few rows, some columns: what is packed for a product serves as many rows as there are.
+            if len(place) < place.shape[1] // 2:
+                own, b = (matrix.tensor_split(self.shares, 1)[self.index] for matrix in (place, b))
+            else:
+                own = place.tensor_split(self.shares)[self.index]
+                a = a.tensor_split(self.shares, 1)[self.index]
+            if own.numel():
+                self.tape.product(a.t(), b, own)
 
     def passing(self, name: str, block: Block, units: int) -> Tensor:
         """A place for a block, the same whenever the name is."""

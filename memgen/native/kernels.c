@@ -585,19 +585,19 @@ static void adam_range(float *restrict p, const float *restrict g, float *restri
     if (average) EACH(i, n) average[i] += rest * (p[i] - average[i]);
 }
 
-/* table: for each of `count` tensors the addresses of its values, gradient, first and second moment, and average. The
-   blocks are numbered through, so that all threads work on all tensors in one go. */
+/* table: for each of `count` tensors the addresses of its values, gradient, first and second moment, and average. Every
+   thread has the part of each tensor of which it has made the gradient (program.c): what another core has written it would
+   have to wait for. A few at a time, so that the average finds the values in the cache. */
 #define BLOCK 4096
 void adam(float *const *table, const long *sizes, long count, const float *s) {
     #pragma omp parallel
     {
-        long threads = omp_get_num_threads(), block = 0;
+        const long t = omp_get_thread_num(), threads = omp_get_num_threads();
         EACH(n, count) {
-            float *const *t = table + 5 * n;
-            for (long at = 0; at < sizes[n]; at += BLOCK, block++) {
-                if (block % threads != omp_get_thread_num()) continue;
-                long size = sizes[n] - at < BLOCK ? sizes[n] - at : BLOCK;
-                adam_range(t[0] + at, t[1] + at, t[2] + at, t[3] + at, t[4] ? t[4] + at : 0, size, s);
+            float *const *own = table + 5 * n;
+            for (long at = sizes[n] * t / threads, end = sizes[n] * (t + 1) / threads; at < end; at += BLOCK) {
+                const long size = end - at < BLOCK ? end - at : BLOCK;
+                adam_range(own[0] + at, own[1] + at, own[2] + at, own[3] + at, own[4] ? own[4] + at : 0, size, s);
             }
         }
     }

@@ -1,5 +1,5 @@
-"""Compile program.c, which includes kernels.c, once for this machine, keep it in the cache, and load it; without a
-compiler there is plain torch.
+"""Compile program.c, which includes the other sources, once for this machine, keep it in the cache, and load it;
+without a compiler there is plain torch.
 
 The compiler takes about two seconds, once. Set MEMGEN_NATIVE=0 to do without.
 """
@@ -61,8 +61,8 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
 }
 
 
-SOURCES = ("program.c", "kernels.c")
-"""The first includes the second."""
+SOURCES = ("program.c", "kernels.c", "products.c")
+"""The first includes the others."""
 
 
 @cache

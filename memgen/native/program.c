@@ -4,9 +4,10 @@
    gradients, and meets the others only where sums over all rows are needed. What a thread has written it reads again
    itself, so that activations stay in the cache of its core. The gradients of the matrices each makes of its own rows, and
    they are added up at the end; where there are few rows all threads make them together, a part of each. The matrix
-   products are those of torch's BLAS, on one thread each. */
+   products are our own (products.c) or, on processors for which these are not made, those of torch's BLAS, on one thread each. */
 
 #include "kernels.c"
+#include "products.c"
 
 typedef void (*Sgemm)(const char *, const char *, const int *, const int *, const int *, const float *, const float *,
                       const int *, const float *, const int *, const float *, float *, const int *);
@@ -38,10 +39,18 @@ void use_blas(void *product, void *threads) {
 /* C (m, n) = A (m, k) B (k, n) + more * C; across_a: A is stored as (k, m), across_b: B as (n, k); and how far two stored rows
    are apart. BLAS counts along columns, for which these are the transposed matrices: C' = B' A'. */
 CALL(product) {
+    const int across_a = N(0), across_b = N(1), m = N(2), n = N(3), k = N(4), row_of_a = N(5), row_of_b = N(6), row_of_c = N(7);
+    const float one = 1, more = F(11);
+#if OWN_PRODUCTS
+    /* where this thread is not expected to share the work with others */
+    if (k > 0 && (more == 0 || more == 1) && (seat || omp_get_max_threads() == 1)) {
+        const Product p = {across_a, across_b, m, n, k, row_of_a, row_of_b, row_of_c, P(8), P(9), P(10), more != 0};
+        multiply(&p);
+        return;
+    }
+#endif
     (void)seat;
-    const int across_a = N(0), across_b = N(1), m = N(2), n = N(3), k = N(4), row_of_a = N(5), row_of_b = N(6);
-    const float one = 1, more = F(10);
-    sgemm(across_b ? "T" : "N", across_a ? "T" : "N", &n, &m, &k, &one, P(8), &row_of_b, P(7), &row_of_a, &more, P(9), &n);
+    sgemm(across_b ? "T" : "N", across_a ? "T" : "N", &n, &m, &k, &one, P(9), &row_of_b, P(8), &row_of_a, &more, P(10), &row_of_c);
 }
 
 /* Wait until all have come to this place. */

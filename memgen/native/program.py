@@ -52,11 +52,14 @@ class Tape:
         self.kept += operands
 
     def product(self, a: Tensor, b: Tensor, out: Tensor, more: float = 0.0) -> None:
-        """out = a b + more * out; a and b may be transposed matrices, or some columns of one."""
+        """out = a b + more * out; a and b may be transposed matrices, and all three some columns of one."""
         if (*a.shape, b.shape[1]) != (len(out), len(b), out.shape[1]):
             raise ValueError(f"{tuple(a.shape)} times {tuple(b.shape)} is not {tuple(out.shape)}")
         (across_a, step_a), (across_b, step_b) = map(_layout, (a, b))
-        self.add("product", across_a, across_b, *out.shape, a.shape[1], step_a, step_b, a, b, out, more)
+        if out.stride(1) != 1:
+            raise ValueError("the numbers of a row of a product lie side by side")
+        steps = (step_a, step_b, max(out.stride(0), out.shape[1]))
+        self.add("product", across_a, across_b, *out.shape, a.shape[1], *steps, a, b, out, more)
 
     def linear(self, linear: nn.Linear, h: Tensor, out: Tensor) -> None:
         """out = W h + b"""
