@@ -162,12 +162,12 @@ class Adam:
             total += kernels.squares(addresses(entries), _sizes(entries), len(entries))
         norm = math.sqrt(total)
         scale = min(settings.clip_norm / (norm + 1e-6), 1.0) if settings.clip_norm else 1.0  # a NaN stays one
+        root = math.sqrt(1 - settings.beta2**self.t)
         numbers = (
-            settings.rate / (1 - settings.beta1**self.t),
+            settings.rate * root / (1 - settings.beta1**self.t),
             settings.beta1,
             settings.beta2,
-            settings.epsilon,
-            math.sqrt(1 - settings.beta2**self.t),
+            settings.epsilon * root,
             scale,
             settings.clip_value,
             1 - settings.rate * settings.weight_decay,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -76,18 +77,12 @@ def product(a: Tensor, b: Tensor, out: Tensor, more: float = 0.0) -> None:
 @pytest.mark.parametrize("across", [(False, False), (False, True), (True, False), (True, True)])
 @pytest.mark.parametrize("more", [0.0, 1.0, 0.5])
 def test_products_in_every_layout_and_of_every_remainder(across: tuple[bool, bool], more: float) -> None:
-    """One number, less and more than a tile in each direction, several parts of the inner dimension, many rows; all
-    three matrices are some columns of larger ones, of which nothing else is read or written."""
-    for m, k, n in [
-        (1, 1, 1),
-        (2, 3, 8),
-        (5, 7, 30),
-        (7, 199, 33),
-        (13, 201, 47),
-        (50, 401, 70),
-        (4, 100, 24),
-        (259, 9, 100),
-    ]:
+    """One number, less and more than a tile in each direction, tiles of every height and width, several parts of the
+    inner dimension, many rows; all three matrices are some columns of larger ones, of which nothing else is read or
+    written."""
+    tiles = [(m, 3, n) for m in range(1, 14) for n in (8, 16, 24, 32)]
+    parts = [(1, 1, 1), (5, 7, 30), (7, 199, 33), (13, 201, 47), (50, 401, 70), (4, 100, 24), (259, 9, 100)]
+    for m, k, n in (*tiles, *parts):
         a, b = (
             torch.full((4 + inner, 4 + outer), torch.nan)[2:-2, 2:-2].copy_(torch.randn(inner, outer)).t()
             if turned
@@ -306,6 +301,34 @@ def test_without_a_compiler_and_when_it_fails_there_is_plain_torch(tmp_path: Pat
         answer = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
         assert answer.stdout.strip() == "True", answer.stderr
     assert not any(tmp_path.glob("cache/native/*"))
+
+
+NARROW = """
+import torch
+from memgen.native import library
+from memgen.native.program import Program, Tape, blas
+assert library.library() is not None and blas()
+torch.set_num_threads(1)
+tiles = [(m, 3, n) for m in range(1, 8) for n in (8, 16, 24, 32)]
+for m, k, n in [(1, 1, 1), (50, 401, 70), (7, 199, 33), (259, 9, 100), *tiles]:
+    for turned in ((False, False), (False, True), (True, False)):
+        shapes = [shape[::-1] if across else shape for across, shape in zip(turned, ((m, k), (k, n)))]
+        a, b = (torch.randn(shape).t() if across else torch.randn(shape) for across, shape in zip(turned, shapes))
+        tape, out = Tape(), torch.full((m, n), torch.nan)
+        tape.product(a, b, out)
+        assert Program([tape.calls], [], 0).run()
+        torch.testing.assert_close(out.double(), a.double() @ b.double(), atol=2e-6 * k + 1e-6, rtol=1e-6)
+"""
+
+
+@needs_kernels
+@pytest.mark.skipif(not blas(), reason="there is a torch without MKL here")
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the compiler's options are those for x86")
+@pytest.mark.parametrize("options", ["-mno-avx512f", "-mno-avx512f -mno-fma"])
+def test_products_on_processors_with_narrower_vectors_and_with_none_of_our_own(options: str, tmp_path: Path) -> None:
+    environment = os.environ | {"MEMGEN_CACHE": str(tmp_path), "CC": f"{os.environ.get('CC') or 'cc'} {options}"}
+    answer = subprocess.run([sys.executable, "-c", NARROW], env=environment, capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stderr
 
 
 def test_a_machine_with_a_compiler_has_kernels() -> None:

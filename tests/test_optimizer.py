@@ -80,6 +80,39 @@ def test_kernels_and_formulas_agree(every_row: bool, monkeypatch: pytest.MonkeyP
         torch.testing.assert_close(a, b, atol=5e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize("beside", [0, 1])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_sizes_threads_and_places_make_no_difference(
+    threads: int, beside: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Less than a line of the cache, one, more, several blocks; the kernels write whole lines past the caches where
+    there are several threads, which begin elsewhere in numbers that are `beside` such a line. What lies beside the
+    numbers stays."""
+
+    def trained() -> list[Tensor]:
+        own, model, places = torch.Generator().manual_seed(0), nn.Module(), []
+        for size in (1, 15, 16, 17, 33, 1024, 2049, 5000):
+            places.append(torch.randn(size + 3, generator=own))
+            model.register_parameter(f"w{size}", nn.Parameter(places[-1][beside : beside + size]))
+        averaged = copy.deepcopy(model)
+        optimizer = Adam(model, averaged)
+        for _ in range(3):
+            for value in model.parameters():
+                value.grad = torch.randn(value.shape, generator=own)
+            optimizer.step(SETTINGS._replace(clip_norm=50.0, clip_value=0.5))
+        return [*places, *averaged.parameters()]
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        found = trained()
+    finally:
+        torch.set_num_threads(before)
+    monkeypatch.setattr("memgen.optimizer.serves", lambda *tensors: False)
+    for a, b in zip(found, trained(), strict=True):
+        torch.testing.assert_close(a, b, atol=5e-6, rtol=1e-5)
+
+
 @pytest.mark.parametrize("plain", [False, True])
 def test_when_all_rows_are_read_rows_equal_the_whole(plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if plain:

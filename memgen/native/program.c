@@ -41,15 +41,12 @@ void use_blas(void *product, void *threads) {
 CALL(product) {
     const int across_a = N(0), across_b = N(1), m = N(2), n = N(3), k = N(4), row_of_a = N(5), row_of_b = N(6), row_of_c = N(7);
     const float one = 1, more = F(11);
-#if OWN_PRODUCTS
     /* where this thread is not expected to share the work with others */
-    if (k > 0 && (more == 0 || more == 1) && (seat || omp_get_max_threads() == 1)) {
+    if (own_products() && k > 0 && (more == 0 || more == 1) && (seat || omp_get_max_threads() == 1)) {
         const Product p = {across_a, across_b, m, n, k, row_of_a, row_of_b, row_of_c, P(8), P(9), P(10), more != 0};
         multiply(&p);
         return;
     }
-#endif
-    (void)seat;
     sgemm(across_b ? "T" : "N", across_a ? "T" : "N", &n, &m, &k, &one, P(9), &row_of_b, P(8), &row_of_a, &more, P(10), &row_of_c);
 }
 
