@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--compile", action="store_true")
     options = parser.parse_args()
-    rows, what = mnist()
+    rows, _, what = mnist()
     recipe = Recipe.named(options.recipe).override(f"objective.samples={options.samples}")
     columns = build(recipe).likelihood.columns
     if columns != rows.shape[1]:

@@ -22,7 +22,7 @@ from memgen.bench.loop import HandModel
 from memgen.bench.machine import Ticks, describe, peak_memory, stolen, ticks
 from memgen.bench.peer import missing
 from memgen.bench.record import QUICK, Record, Scale
-from memgen.bench.rows import batches, rows, stand_in
+from memgen.bench.rows import Rows, batches, rows, stand_in
 from memgen.bench.steps import COMPILED, SINGLE, memgen_steps, steps_section, ways
 from memgen.bench.table import table
 from memgen.cli import main
@@ -42,6 +42,7 @@ TINY = Scale(
     commands=1,
     slots=100,
 )
+GIVEN = Rows(stand_in(), stand_in(), "")
 WITHOUT_PYTHAE = "pip install 'memgen[bench]'"
 
 
@@ -172,9 +173,11 @@ def test_blocks_alternate_and_turn_round() -> None:
 
 def test_steps_and_evaluation_stay_below_the_limit_and_say_that_pythae_is_missing(no_pythae: None) -> None:
     assert WITHOUT_PYTHAE in (missing() or "")
-    fastest, given = Fastest(), stand_in()
+    fastest = Fastest()
     told: list[str] = []
-    found = steps_section(TINY, fastest, given, told.append) + evaluation_section(TINY, fastest, given, told.append)
+    found = steps_section(TINY, fastest, GIVEN.train, told.append) + evaluation_section(
+        TINY, fastest, GIVEN, told.append
+    )
     found = settled(found, fastest)
     fractions = [record.fraction for record in found if record.fraction is not None]
     assert all("of the full backward" in record.note for record in found if record.name == SINGLE)
@@ -196,10 +199,10 @@ def test_steps_and_evaluation_stay_below_the_limit_and_say_that_pythae_is_missin
 
 def test_pythae_takes_part_where_it_is_installed() -> None:
     pytest.importorskip("pythae")
-    fastest, given = Fastest(), stand_in()
-    found = steps_section(TINY, fastest, given, lambda text: None)
+    fastest = Fastest()
+    found = steps_section(TINY, fastest, GIVEN.train, lambda text: None)
     assert len([record for record in found if record.name == "pythae" and record.seconds is not None]) == 4
-    scored = evaluation_section(TINY, fastest, given, lambda text: None)
+    scored = evaluation_section(TINY, fastest, GIVEN, lambda text: None)
     assert any(record.name.startswith("pythae") and record.seconds is not None for record in scored)
 
 
@@ -225,7 +228,7 @@ def test_a_step_trains() -> None:
 def test_rows_are_repeated_for_a_batch_that_is_larger() -> None:
     feed = batches(torch.arange(6.0).reshape(3, 2), 5)
     assert [len(next(feed)) for _ in range(3)] == [5, 5, 5]
-    assert "stand-in" in rows()[1] or "MNIST" in rows()[1]
+    assert "stand-in" in rows().what or "MNIST" in rows().what
 
 
 @pytest.mark.parametrize("samples", [None, 5])

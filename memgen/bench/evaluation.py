@@ -14,6 +14,7 @@ from memgen.bench.clock import Action, alternate, part_of, seconds, spread, time
 from memgen.bench.limit import ONLY, RECIPES, WARM, Fastest, Product, Shape, flops, forward_products, in_order, total
 from memgen.bench.peer import missing, peer
 from memgen.bench.record import Record, Scale
+from memgen.bench.rows import Rows
 from memgen.bench.steps import memgen_steps
 from memgen.model import DGM
 from memgen.recipe import Recipe
@@ -69,17 +70,15 @@ def peer_scores(rows: Float[Tensor, "N D"], x: Float[Tensor, "images D"], scale:
     return {f"pythae, batch {size}": partial(scores, size) for size in sizes}
 
 
-def evaluation_section(
-    scale: Scale, fastest: Fastest, rows: Float[Tensor, "N D"], tell: Callable[[str], None]
-) -> list[Record]:
-    x = binarise(rows[: scale.images])
+def evaluation_section(scale: Scale, fastest: Fastest, rows: Rows, tell: Callable[[str], None]) -> list[Record]:
+    x = binarise(rows.test[: scale.images])
     recipes = {name: Recipe.named(name) for name in RECIPES}
     # The evaluator hands P so many rows at once; the last block of few samples is smaller.
     shape = min(BLOCK, scale.evaluation_samples) * min(BATCH_SIZE, scale.images)
     found = {f"memgen, {name}": forward_products(recipe, shape) for name, recipe in recipes.items()}
     torch.manual_seed(0)
     actions: dict[str, Action] = {
-        f"memgen, {name}": memgen_scores(trained(rows, recipe, scale.warm), x, scale.evaluation_samples)
+        f"memgen, {name}": memgen_scores(trained(rows.train, recipe, scale.warm), x, scale.evaluation_samples)
         for name, recipe in recipes.items()
     }
     for name in RECIPES:
@@ -88,7 +87,7 @@ def evaluation_section(
         actions[f"{ONLY}, {name}"] = products_alone(own, batches, passes)
         found[f"{ONLY}, {name}"] = own
     if not (absent := missing()):
-        peers = peer_scores(rows, x, scale)
+        peers = peer_scores(rows.train, x, scale)
         actions.update(peers)
         found.update(dict.fromkeys(peers, found["memgen, mnist-vae"]))
     tell(f"log p(x) of {scale.images} images with {scale.evaluation_samples:,} samples")

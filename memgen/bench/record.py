@@ -91,7 +91,7 @@ class Scale:
     """K of the training steps."""
     compiled: bool = True
     """Whether they are measured with torch.compile too, which takes half a minute for each of them."""
-    images: int = 16
+    images: int = 32
     """Images that are scored in a block."""
     evaluation_samples: int = 5000
     child_repeats: int = 7

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import cycle
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Real
@@ -15,11 +16,21 @@ ROWS = 1000
 COLUMNS = 784
 
 
-def rows() -> tuple[Float[Tensor, "N D"], str]:
-    """Grey levels in [0, 1] and what they are: MNIST where its files are on this machine, else a stand-in."""
+class Rows(NamedTuple):
+    """Grey levels in [0, 1], what is trained on and what is scored, and in words what they are."""
+
+    train: Float[Tensor, "N D"]
+    test: Float[Tensor, "N D"]
+    what: str
+
+
+def rows() -> Rows:
+    """MNIST where its files are on this machine, else a stand-in."""
     if source("mnist").find() is not None:
-        return dataset("mnist").rows("train")[:ROWS], f"the first {ROWS:,} training images of MNIST"
-    return stand_in(), "a seeded random stand-in for MNIST, which is not on this machine (memgen data fetch mnist)"
+        train, test = (dataset("mnist").rows(split)[:ROWS] for split in ("train", "test"))
+        return Rows(train, test, f"the first {ROWS:,} training and test images of MNIST")
+    what = "a seeded random stand-in for MNIST, which is not on this machine (memgen data fetch mnist)"
+    return Rows(stand_in(), stand_in(), what)
 
 
 def stand_in() -> Float[Tensor, "N D"]:

@@ -9,14 +9,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from torch import Tensor
-
 from memgen.bench.evaluation import evaluation_section
 from memgen.bench.growth import growth_section
 from memgen.bench.limit import Fastest, limit_section, settled
 from memgen.bench.machine import describe, stolen, ticks
 from memgen.bench.record import QUICK, Record, Scale
-from memgen.bench.rows import rows
+from memgen.bench.rows import Rows, rows
 from memgen.bench.startup import startup_section
 from memgen.bench.steps import steps_section
 from memgen.bench.table import table
@@ -34,8 +32,8 @@ def bench(options: argparse.Namespace) -> dict[str, Any]:
     about = describe()
     say(options, f"{about['cpu']}, {about['cores']} cores, {about['threads']} threads")
     say(options, f"Python {about['python']}, torch {about['torch']}, memgen {about['memgen']}")
-    given, what = rows()
-    say(options, f"rows: {what}")
+    given = rows()
+    say(options, f"rows: {given.what}")
     fastest = Fastest()
     run = _sections(_scale(options), given, fastest)
     records: list[Record] = []
@@ -43,7 +41,7 @@ def bench(options: argparse.Namespace) -> dict[str, Any]:
     for name in chosen:
         records = settled([*records, *run[name]()], fastest)
         about["stolen"] = stolen(before, ticks())
-        result = {"machine": about, "rows": what, "records": [record.to_dict() for record in records]}
+        result = {"machine": about, "rows": given.what, "records": [record.to_dict() for record in records]}
         if options.output is not None:  # after every section: a later one may fail
             write_atomically(options.output, json.dumps(result, indent=1, allow_nan=False).encode() + b"\n")
     for name in chosen:  # not before all are there: they share the limit
@@ -76,10 +74,10 @@ def _scale(options: argparse.Namespace) -> Scale:
     return scale if n is None else replace(scale, repeats=n, child_repeats=n, commands=n)
 
 
-def _sections(scale: Scale, given: Tensor, fastest: Fastest) -> dict[str, Callable[[], list[Record]]]:
+def _sections(scale: Scale, given: Rows, fastest: Fastest) -> dict[str, Callable[[], list[Record]]]:
     """name -> what measures it."""
     return {
-        "steps": lambda: steps_section(scale, fastest, given, _tell),
+        "steps": lambda: steps_section(scale, fastest, given.train, _tell),
         "evaluation": lambda: evaluation_section(scale, fastest, given, _tell),
         "limit": lambda: limit_section(scale, fastest),
         "growth": lambda: growth_section(scale, _tell),
