@@ -68,6 +68,7 @@ class Share:
         """Of memories that are read by index."""
         self.silent = False
         """Whether gradients of parameters are left out."""
+        self.given = step.given
         self.objective, self.shares, self.rows, self.K = step.objective, step.count, len(step.x), step.K
         every = step.x.tensor_split(step.count)
         self.x, self.first = every[index], sum(map(len, every[:index]))
@@ -79,7 +80,8 @@ class Share:
     def _write(self, q: Conditional, p: Conditional, backward: bool) -> None:
         up, posterior = self._up(q)
         down, likelihood = self._down(p, posterior.z)
-        self.noise = posterior.noise
+        self.tape.add("take", self.given.x, self.first, self.rows, 1, *self.x.shape, self.x)
+        self.tape.add("take", self.given.noise, self.first, self.rows, *posterior.noise.shape, posterior.noise)
         sides = self._compared(up, down[::-1])
         largest = -(-self.rows // self.shares)
         once, all_samples = (blocks(K, len(self.x), largest, ROWS) for K in (1, self.K))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from itertools import product
 from operator import attrgetter, is_
 from typing import cast
@@ -83,6 +84,13 @@ def _watched(module: nn.Module) -> bool:
     )
 
 
+class Given:
+    """Where rows and noise of a step lie, which a program finds there."""
+
+    def __init__(self) -> None:
+        self.x, self.noise = (ctypes.c_void_p * 1)(), (ctypes.c_void_p * 1)()
+
+
 class Step:
     """The step of a model with K samples of each of B rows, written down. Calling it leaves the gradients of the loss
     in the parameters, dense ones in the same places every time, and returns loss and bound.
@@ -94,7 +102,7 @@ class Step:
             raise ValueError("a step of this model cannot be written down")
         self.model, self.objective, self.K, self.backward = model, objective, K, backward
         self.x = next(model.parameters()).new_empty(B, model.likelihood.columns)
-        self.bounds = self.x.new_empty(B)
+        self.bounds, self.given = self.x.new_empty(B), Given()
         self.modules, self.places = [*model.modules()], [(p, p.data_ptr()) for p in model.parameters()]
         self.widest = max([net.linear.out_features for net in self.modules if isinstance(net, Dense)], default=0)
         threads = torch.get_num_threads()
@@ -158,13 +166,8 @@ class Step:
         wanted = (self.K, len(self.x), self.model.latent[0])
         if batch.x.shape != self.x.shape or noise[0].shape != wanted:
             raise ValueError(f"this step is for rows {tuple(self.x.shape)} and noise {wanted}")
-        self.x.copy_(batch.x)
-        if not self._run(noise[0]):  # somebody keeps the threads from it
+        x, eps = batch.x.to(self.x).contiguous(), noise[0].to(self.x).contiguous()
+        self.given.x[0], self.given.noise[0] = x.data_ptr(), eps.data_ptr()
+        if not self.program.run():  # somebody keeps the threads from it
             self.write(1)
-            self._run(noise[0])
-
-    def _run(self, noise: Float[Tensor, "K B d"]) -> bool:
-        """False if there were too few threads, and nothing was done."""
-        for share, own in zip(self.shares, noise.tensor_split(len(self.shares), 1), strict=True):
-            share.noise.copy_(own)
-        return self.program.run()
+            self.program.run()

@@ -57,6 +57,15 @@ CALL(meet) {
     seat->met++;
 }
 
+/* out (samples, rows, units) = some rows, from `first` on, of the numbers (samples, all, units) whose address stands in `given`:
+   each thread fetches its own. */
+CALL(take) {
+    (void)seat;
+    const long first = N(1), all = N(2), samples = N(3), size = N(4) * N(5), units = N(5);
+    const float *given = *(const float *const *)o[0].p;
+    EACH(k, samples) memcpy(P(6) + k * size, given + (k * all + first) * units, 4 * size);
+}
+
 /* Every row of out (rows, units) = bias */
 CALL(bias) {
     (void)seat;
