@@ -22,7 +22,7 @@ from memgen.bench.clock import seconds, spread, times_faster
 from memgen.bench.rows import rows as mnist
 from memgen.model import Batch
 from memgen.native.allocator import kept_memory
-from memgen.native.library import flushed_denormals
+from memgen.native.library import flushed_denormals, library
 from memgen.recipe import Recipe, build
 from memgen.train import begin, byte_levels, drawn, train_step
 
@@ -32,7 +32,9 @@ FORMULAS, OPTIMIZER, FLUSHING, BYTES = "kernels of formulas", "kernel of the opt
 WRITTEN = "the step written down"
 """Without it autograd finds the gradients; without the kernels of formulas, too."""
 KEEPING = "memory that is kept"
-PIECES = (WRITTEN, FORMULAS, OPTIMIZER, FLUSHING, BYTES, KEEPING)
+PRODUCTS = "matrix products of our own"
+"""Without them those of torch's BLAS."""
+PIECES = (WRITTEN, PRODUCTS, FORMULAS, OPTIMIZER, FLUSHING, BYTES, KEEPING)
 
 
 @contextmanager
@@ -45,6 +47,9 @@ def without(*pieces: str) -> Iterator[None]:
             stack.enter_context(patch("memgen.native.functions.serves", lambda *tensors: False))
         if OPTIMIZER in pieces:
             stack.enter_context(patch("memgen.optimizer.serves", lambda *tensors: False))
+        if PRODUCTS in pieces and (kernels := library()) is not None:
+            kernels.use_own_products(0)
+            stack.callback(kernels.use_own_products, 1)
         stack.enter_context(nullcontext() if FLUSHING in pieces else flushed_denormals())
         stack.enter_context(nullcontext() if KEEPING in pieces else kept_memory())
         yield

@@ -59,7 +59,7 @@ def compare(
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """On several threads a product is torch's."""
+    """On several threads a product that is not small is torch's."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -97,6 +97,21 @@ def test_products_in_every_layout_and_of_every_remainder(across: tuple[bool, boo
         torch.testing.assert_close(place.double(), wanted, atol=2e-6 * k + 1e-6, rtol=1e-6)
         place[1:-1, 2:-3] = before[1:-1, 2:-3]
         assert place.equal(before)
+
+
+@pytest.mark.skipif(not blas(), reason="there is no C compiler here, or a torch without MKL")
+@pytest.mark.parametrize("own", [True, False])
+def test_small_and_large_products_where_there_are_several_threads(own: bool) -> None:
+    """The small one is done by this thread alone, the large one by torch's; and all are where nobody wants our own."""
+    assert kernels is not None
+    kernels.use_own_products(own)
+    try:
+        for shape in ((20, 30, 40), (300, 200, 100)):
+            a, b = torch.randn(shape[:2]), torch.randn(shape[1:])
+            product(a, b, out := torch.full((shape[0], shape[2]), torch.nan))
+            torch.testing.assert_close(out.double(), a.double() @ b.double(), atol=1e-4, rtol=1e-6)
+    finally:
+        kernels.use_own_products(True)
 
 
 @pytest.mark.usefixtures("one_thread")

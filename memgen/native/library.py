@@ -55,6 +55,7 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "largest_sums_backward": (pointer, pointer, *[number] * 3, pointer, pointer),
     "sort_slots": (pointer, number, pointer, pointer, pointer),
     "use_blas": (pointer, pointer),
+    "use_own_products": (ctypes.c_int,),
     "run": (pointer, pointer, number, pointer, number, pointer, pointer, number),
     "flush_denormals": (ctypes.c_int,),
     "flushing": (),

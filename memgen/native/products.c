@@ -13,6 +13,10 @@ typedef struct {
     int more;
 } Product;
 
+/* Whether they are to be used at all: benchmarks/pieces.py measures what they are worth. */
+static int wanted = 1;
+void use_own_products(int on) { wanted = on; }
+
 #if defined(__FMA__)
 #define DEEP 200 /* of the inner dimension at a time: a panel of B, 200 x 32 floats, stays in the nearest cache */
 #define TALL 256 /* rows at a time, of which as much as belongs to that stays in the core's own cache */
@@ -183,9 +187,9 @@ static void multiply(const Product *p) {
 }
 
 /* On Intel's processors MKL fills the vectors of AVX-512 itself, and these products have not been measured there. */
-static int own_products(void) { return WIDTH == 8 || __builtin_cpu_is("amd"); }
+static int own_products(void) { return wanted && (WIDTH == 8 || __builtin_cpu_is("amd")); }
 
 #else
 static void multiply(const Product *p) { (void)p; }
-static int own_products(void) { return 0; }
+static int own_products(void) { return wanted && 0; }
 #endif
