@@ -26,6 +26,9 @@ from torch.autograd.graph import increment_version
 
 from memgen.native.library import addresses, library, serves
 
+TINY = torch.finfo(torch.float32).tiny
+"""Nothing is divided by less, so that a gradient of zero changes nothing however small epsilon is."""
+
 
 class Settings(NamedTuple):
     """Of one step."""
@@ -167,7 +170,7 @@ class Adam:
             settings.rate * root / (1 - settings.beta1**self.t),
             settings.beta1,
             settings.beta2,
-            settings.epsilon * root,
+            max(settings.epsilon * root, TINY),
             scale,
             settings.clip_value,
             1 - settings.rate * settings.weight_decay,

@@ -290,8 +290,11 @@ def test_the_command_prints_tables_and_json(tmp_path: Path, capsys: pytest.Captu
     assert captured.out.count("\n") == 1
     found: dict[str, Any] = json.loads(captured.out)
     assert found == json.loads(target.read_text())
-    assert found["machine"] == {**describe(), "stolen": found["machine"]["stolen"]}
-    assert found["machine"]["stolen"] is None or 0 <= found["machine"]["stolen"] <= 1
+    measured = {name: found["machine"].pop(name) for name in ("stolen", "apart")}
+    assert found["machine"] == describe()
+    assert measured["stolen"] is None or 0 <= measured["stolen"] <= 1
+    assert len(measured["apart"]) == 3  # before and after each section
+    assert all(seconds is None or 1e-9 < seconds < 1 for seconds in measured["apart"])
     assert {record["section"] for record in found["records"]} == {"limit", "startup"}
     assert all(record["seconds"]["low"] > 0 for record in found["records"])
     for title in ("limit, time per step or product", "startup, time per command", "memgen --help"):

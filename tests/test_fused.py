@@ -131,6 +131,20 @@ def test_loss_bound_and_gradients_are_those_of_autograd(name: str, most: int, mo
                 assert error < 2e-5, (path, shares)
 
 
+@needs_kernels
+def test_rows_and_noise_may_be_of_any_type_and_lie_anywhere() -> None:
+    """The program is told their address: it must be that of floats, one after the other."""
+    model, recipe = case([*MEMORY, "objective.samples=3"])
+    batch = rows(model)
+    noise = model.noise(3, len(batch.x), torch.Generator().manual_seed(2))
+    step = Step(model, recipe.objective, 3, len(batch.x))
+    wanted, wide = step(batch, noise), torch.nn.functional.pad(batch.x, (2, 3), value=torch.nan)
+    for x in (batch.x.double(), batch.x.t().contiguous().t(), wide[:, 2:-3]):
+        assert step(Batch(x), noise).equal(wanted)
+    for eps in (noise[0].double(), noise[0].transpose(0, 2).contiguous().transpose(0, 2)):
+        assert step(batch, (eps,)).equal(wanted)
+
+
 @pytest.mark.parametrize("K", [1, 2, 7, 50])
 @pytest.mark.parametrize("shares", [1, 2, 3])
 @pytest.mark.parametrize("rows", [3, 11, 100, 1601])

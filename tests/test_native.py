@@ -66,10 +66,13 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def product(a: Tensor, b: Tensor, out: Tensor, more: float = 0.0) -> None:
-    tape = Tape()
+def product(a: Tensor, b: Tensor, out: Tensor, more: float = 0.0) -> bool:
+    """Whether it was one of our own."""
+    assert kernels is not None
+    tape, before = Tape(), kernels.own_products_done()
     tape.product(a, b, out, more)
     assert Program([tape.calls], [], 0).run()
+    return bool(kernels.own_products_done() - before)
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -91,7 +94,7 @@ def test_products_in_every_layout_and_of_every_remainder(across: tuple[bool, boo
         )
         place = torch.randn(m + 2, n + 5)
         before, out = place.clone(), place[1:-1, 2:-3]
-        product(a, b, out, more)
+        assert product(a, b, out, more) == (bool(kernels.use_own_products(1)) and more != 0.5)
         wanted = before.double()
         wanted[1:-1, 2:-3] = a.double() @ b.double() + more * before[1:-1, 2:-3].double()
         torch.testing.assert_close(place.double(), wanted, atol=2e-6 * k + 1e-6, rtol=1e-6)
@@ -104,14 +107,18 @@ def test_products_in_every_layout_and_of_every_remainder(across: tuple[bool, boo
 def test_small_and_large_products_where_there_are_several_threads(own: bool) -> None:
     """The small one is done by this thread alone, the large one by torch's; and all are where nobody wants our own."""
     assert kernels is not None
-    kernels.use_own_products(own)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    available = bool(kernels.use_own_products(own))
     try:
-        for shape in ((20, 30, 40), (300, 200, 100)):
+        for shape, small in (((20, 30, 40), True), ((300, 200, 100), False)):
             a, b = torch.randn(shape[:2]), torch.randn(shape[1:])
-            product(a, b, out := torch.full((shape[0], shape[2]), torch.nan))
+            out = torch.full((shape[0], shape[2]), torch.nan)
+            assert product(a, b, out) == (available and own and small)
             torch.testing.assert_close(out.double(), a.double() @ b.double(), atol=1e-4, rtol=1e-6)
     finally:
-        kernels.use_own_products(True)
+        kernels.use_own_products(1)
+        torch.set_num_threads(threads)
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -333,17 +340,21 @@ for m, k, n in [(1, 1, 1), (50, 401, 70), (7, 199, 33), (259, 9, 100), *tiles]:
         tape.product(a, b, out)
         assert Program([tape.calls], [], 0).run()
         torch.testing.assert_close(out.double(), a.double() @ b.double(), atol=2e-6 * k + 1e-6, rtol=1e-6)
+print(library.library().own_products_done() > 0)
 """
 
 
 @needs_kernels
 @pytest.mark.skipif(not blas(), reason="there is a torch without MKL here")
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the compiler's options are those for x86")
-@pytest.mark.parametrize("options", ["-mno-avx512f", "-mno-avx512f -mno-fma"])
-def test_products_on_processors_with_narrower_vectors_and_with_none_of_our_own(options: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("options", "own"), [("-mno-avx512f", True), ("-mno-avx512f -mno-fma", False)])
+def test_products_on_processors_with_narrower_vectors_and_with_none_of_our_own(
+    options: str, own: bool, tmp_path: Path
+) -> None:
     environment = os.environ | {"MEMGEN_CACHE": str(tmp_path), "CC": f"{os.environ.get('CC') or 'cc'} {options}"}
     answer = subprocess.run([sys.executable, "-c", NARROW], env=environment, capture_output=True, text=True)
     assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.split() == [str(own)]
 
 
 def test_a_machine_with_a_compiler_has_kernels() -> None:

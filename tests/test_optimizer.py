@@ -85,9 +85,8 @@ def test_kernels_and_formulas_agree(every_row: bool, monkeypatch: pytest.MonkeyP
 def test_sizes_threads_and_places_make_no_difference(
     threads: int, beside: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Less than a line of the cache, one, more, several blocks; the kernels write whole lines past the caches where
-    there are several threads, which begin elsewhere in numbers that are `beside` such a line. What lies beside the
-    numbers stays."""
+    """Less than a line of the cache, one, more, several blocks. Where there are several threads the kernels write
+    whole lines past the caches, but not to numbers that begin `beside` a line. What lies beside the numbers stays."""
 
     def trained() -> list[Tensor]:
         own, model, places = torch.Generator().manual_seed(0), nn.Module(), []
@@ -111,6 +110,15 @@ def test_sizes_threads_and_places_make_no_difference(
     monkeypatch.setattr("memgen.optimizer.serves", lambda *tensors: False)
     for a, b in zip(found, trained(), strict=True):
         torch.testing.assert_close(a, b, atol=5e-6, rtol=1e-5)
+
+
+def test_a_gradient_of_zero_changes_nothing_however_small_epsilon_is() -> None:
+    model = nn.Linear(3, 1)
+    before = [value.detach().clone() for value in model.parameters()]
+    for value in model.parameters():
+        value.grad = torch.zeros_like(value)
+    Adam(model).step(Settings(rate=0.1, epsilon=1e-44))
+    assert all(value.equal(old) for value, old in zip(model.parameters(), before, strict=True))
 
 
 @pytest.mark.parametrize("plain", [False, True])

@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 import torch
 
 from memgen import __version__
+from memgen.native.library import library
 
 
 def describe() -> dict[str, Any]:
     return {
         "cpu": processor(),
+        "vectors": torch.backends.cpu.get_cpu_capability(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "memory_bytes": memory(),
@@ -28,8 +30,20 @@ def describe() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """The model's name as Linux gives it, else what Python knows."""
-    return _value(Path("/proc/cpuinfo"), "model name") or platform.processor() or platform.machine()
+    """The model's name as Linux gives it, with its numbers, because several share a name; else what Python knows."""
+    name, family, model = (_value(Path("/proc/cpuinfo"), key) for key in ("model name", "cpu family", "model"))
+    if name is None:
+        return platform.processor() or platform.machine()
+    return name if family is None else f"{name} (family {family}, model {model})"
+
+
+def apart() -> float | None:
+    """Seconds from when one thread writes a number to when another sees it, at best: where the cores of a virtual
+    machine lie is its host's business, and it may change from one minute to the next. None where nobody can tell."""
+    kernels = library()
+    if kernels is None or torch.get_num_threads() < 2:
+        return None
+    return min(kernels.apart(10_000) for _ in range(5)) or None
 
 
 def memory() -> int:

@@ -12,7 +12,7 @@ from typing import Any
 from memgen.bench.evaluation import evaluation_section
 from memgen.bench.growth import growth_section
 from memgen.bench.limit import Fastest, limit_section, settled
-from memgen.bench.machine import describe, stolen, ticks
+from memgen.bench.machine import apart, describe, stolen, ticks
 from memgen.bench.record import QUICK, Record, Scale
 from memgen.bench.rows import Rows, rows
 from memgen.bench.startup import startup_section
@@ -30,17 +30,18 @@ def bench(options: argparse.Namespace) -> dict[str, Any]:
     chosen = sections(options.only)
     check_output(options.output, ".json")
     about = describe()
-    say(options, f"{about['cpu']}, {about['cores']} cores, {about['threads']} threads")
+    say(options, f"{about['cpu']}, {about['vectors']}, {about['cores']} cores, {about['threads']} threads")
     say(options, f"Python {about['python']}, torch {about['torch']}, memgen {about['memgen']}")
     given = rows()
     say(options, f"rows: {given.what}")
     fastest = Fastest()
     run = _sections(_scale(options), given, fastest)
     records: list[Record] = []
-    before = ticks()
+    before, about["apart"] = ticks(), [apart()]
     for name in chosen:
         records = settled([*records, *run[name]()], fastest)
         about["stolen"] = stolen(before, ticks())
+        about["apart"].append(apart())
         result = {"machine": about, "rows": given.what, "records": [record.to_dict() for record in records]}
         if options.output is not None:  # after every section: a later one may fail
             write_atomically(options.output, json.dumps(result, indent=1, allow_nan=False).encode() + b"\n")
@@ -48,6 +49,9 @@ def bench(options: argparse.Namespace) -> dict[str, Any]:
         say(options, f"\n{table([record for record in records if record.section == name])}")
     if about["stolen"] is not None:
         say(options, f"\nthe host took {about['stolen']:.1%} of this machine's time meanwhile")
+    if None not in about["apart"]:
+        found = ", ".join(f"{1e9 * seconds:.0f}" for seconds in about["apart"])
+        say(options, f"what a thread wrote another saw after {found} ns, before and after each section")
     return result
 
 

@@ -26,8 +26,8 @@ SERVED = [*product(("plain", "stl"), ("elbo", "importance")), *product(("dreg", 
 """Estimators and bounds."""
 ENTRIES = 8192
 """Rows of P times units that each thread must have; where there are fewer, threads would rather wait than work, and
-all work together on those calls that are large enough. 100 rows of 200 units on two threads are just enough: they take
-half of the time that they take together."""
+all work together on those calls that are large enough. 100 rows of 200 units are just enough for two threads: a
+step takes half of the time that it takes when both work together on every call."""
 
 
 def fits(model: DGM, objective: Objective) -> bool:
@@ -86,7 +86,7 @@ def _watched(module: nn.Module) -> bool:
 
 
 class Given:
-    """Where rows and noise of a step lie, which a program finds there."""
+    """Where rows and noise of a step lie while it runs."""
 
     def __init__(self) -> None:
         self.x, self.noise = (ctypes.c_void_p * 1)(), (ctypes.c_void_p * 1)()

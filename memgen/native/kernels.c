@@ -22,7 +22,7 @@
 
 #if defined(__AVX512F__)
 #define WIDTH 16
-#if defined(__GNUC__) && !defined(__clang__)
+#if __GNUC__ >= 8 && !defined(__clang__)
 #pragma GCC target("prefer-vector-width=512") /* in loops that the compiler takes together itself, too */
 #endif
 #else
@@ -64,7 +64,8 @@ static inline void soon(const float *p, long j) {
 }
 static inline V all(float x) { return x - (V){0}; }
 static inline V choose(I mask, V yes, V no) { return (V)((mask & (I)yes) | (~mask & (I)no)); }
-/* In these an x that is NaN stays one. AVX-512 has an instruction for each, which the compiler does not find. */
+/* AVX-512 has an instruction for each of these, which the compiler does not find. An x that is NaN stays one, where it is not
+   replaced by 0. */
 #if WIDTH == 16
 static inline V at_least(float low, V x) { return (V)_mm512_max_ps((__m512)all(low), (__m512)x); }
 static inline V at_most(float high, V x) { return (V)_mm512_min_ps((__m512)all(high), (__m512)x); }
@@ -603,18 +604,18 @@ double squares(const float *const *tensors, const long *sizes, long count) {
 #elif defined(__AVX__)
 #define PAST(to, from) _mm256_stream_ps(to, _mm256_loadu_ps(from))
 #else
-#define PAST(to, from) write(to, from, WIDTH)
+#define PAST(to, from) memcpy(to, from, 4 * WIDTH)
 #endif
-static void write(float *to, const float *from, long n) { memcpy(to, from, 4 * n); }
+static void put_values(float *to, const float *from, long n) { memcpy(to, from, 4 * n); }
 /* The same past the caches. The weights have been read by all cores; one that is to write them would first have to take every
    line away from the others, 160 ns each where cores are far apart, and the others would have to ask it for them afterwards.
    Measured on two such cores: 0.17 ms in place of 0.85 for the 1.55 million numbers of the MNIST MEM-VAE, and reading them in
    the next step takes no longer. */
-static void write_past(float *to, const float *from, long n) {
+static void put_past(float *to, const float *from, long n) {
     long i = 0;
     if ((uintptr_t)to % (4 * WIDTH) == 0)
         for (; i + WIDTH <= n; i += WIDTH) PAST(to + i, from + i);
-    write(to + i, from + i, n - i);
+    put_values(to + i, from + i, n - i);
 }
 
 /* Adam. s: rate, beta1, beta2, epsilon, scale of the gradient, its greatest entry (0: any), 1 - rate * weight decay, and 1 - beta1,
@@ -639,13 +640,13 @@ static void adam_range(float *restrict p, const float *restrict g, float *restri
         }
         if (average)
             for (long i = from; i < to; i++) average[i] += rest * (fresh[i - from] - average[i]);
-        (past ? write_past : write)(p + from, fresh, to - from);
+        (past ? put_past : put_values)(p + from, fresh, to - from);
     }
 }
 
 /* table: for each of `count` tensors the addresses of its values, gradient, first and second moment, and average. Every
-   thread has the part of each tensor of which it has made the gradient (program.c), in whole lines of 16 numbers: what another
-   core has written it would have to wait for. */
+   thread has the part of each tensor of which it has made the gradient (program.c; but for matrices of few rows, which are cut by
+   columns there), in whole lines of 16 numbers: what another core has written it would have to wait for. */
 void adam(float *const *table, const long *sizes, long count, const float *s) {
     #pragma omp parallel
     {
@@ -864,6 +865,27 @@ int sort_slots(const int64_t *index, long entries, int64_t *order, int64_t *slot
         if (e == 0 || index[order[e]] != slots[count - 1]) slots[count] = index[order[e]], first[count++] = e;
     first[count] = entries;
     return count;
+}
+
+/* How far apart the cores of two threads are: the seconds from when one writes a number to when the other sees it. Each waits
+   for the other's in turn, so many times. 0 if there are not two threads. */
+double apart(long turns) {
+    static long number __attribute__((aligned(128))); /* with a line of the cache for itself */
+    double taken = 0;
+    number = 0;
+    #pragma omp parallel num_threads(2)
+    if (omp_get_num_threads() == 2) {
+        const long t = omp_get_thread_num();
+        #pragma omp barrier
+        const double started = omp_get_wtime();
+        for (long i = t; i < 2 * turns; i += 2) {
+            for (long tries = 0; __atomic_load_n(&number, __ATOMIC_ACQUIRE) != i; tries++)
+                if (tries > 10000) sched_yield(); /* both may be on one core */
+            __atomic_store_n(&number, i + 1, __ATOMIC_RELEASE);
+        }
+        if (t == 0) taken = (omp_get_wtime() - started) / (2 * turns);
+    }
+    return taken;
 }
 
 /* Flush denormal numbers to zero, or not, on every thread of the pool; returns how many threads were set. */

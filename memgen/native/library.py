@@ -56,7 +56,9 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "sort_slots": (pointer, number, pointer, pointer, pointer),
     "use_blas": (pointer, pointer),
     "use_own_products": (ctypes.c_int,),
+    "own_products_done": (),
     "run": (pointer, pointer, number, pointer, number, pointer, pointer, number),
+    "apart": (number,),
     "flush_denormals": (ctypes.c_int,),
     "flushing": (),
 }
@@ -81,7 +83,7 @@ def library() -> ctypes.CDLL | None:
     for name, arguments in SIGNATURES.items():
         function = getattr(loaded, name)
         function.argtypes = arguments
-        function.restype = ctypes.c_double if name == "squares" else ctypes.c_int
+        function.restype = ctypes.c_double if name in ("squares", "apart") else ctypes.c_int
     return loaded
 
 

@@ -13,9 +13,16 @@ typedef struct {
     int more;
 } Product;
 
-/* Whether they are to be used at all: benchmarks/pieces.py measures what they are worth. */
+/* Whether they are to be used at all: benchmarks/pieces.py measures what they are worth. Returns whether they can be. */
 static int wanted = 1;
-void use_own_products(int on) { wanted = on; }
+static int available(void);
+int use_own_products(int on) {
+    wanted = on;
+    return available();
+}
+/* How many the calling thread has done, for tests. */
+static __thread int own_done;
+int own_products_done(void) { return own_done; }
 
 #if defined(__FMA__)
 #define DEEP 200 /* of the inner dimension at a time: a panel of B, 200 x 32 floats, stays in the nearest cache */
@@ -51,7 +58,6 @@ void use_own_products(int on) { wanted = on; }
 #define ADD(r, v) t##r##_##v += x##r * b##v;
 #define SPREAD(r, n) V x##r = all(a##r[at]);
 #define ADD_ROW(r, n) SPREAD(r, n) VECTORS_##n(ADD, r)
-/* Where 12 of 16 registers are sums and there are 4 vectors, only one of these at a time, and the numbers of all rows. */
 #define INNER(rows, n) VECTORS_##n(LOAD, 0) ROWS_##rows(ADD_ROW, n)
 #define COLUMN(v, rows) { LOAD(0, v) ROWS_##rows(ADD, v) }
 #define END(r, v) put(c + r * row + v * WIDTH, t##r##_##v, room(columns, v), more);
@@ -66,6 +72,7 @@ static inline void put(float *to, V sum, long k, int more) { store(to, more ? lo
 #define ORDER_1 INNER
 #define ORDER_2 INNER
 #define ORDER_3 INNER
+/* Where 12 of 16 registers are sums and there are 4 vectors, only one of these at a time, and the numbers of all rows. */
 #define ORDER_4(rows, n) ROWS_##rows(SPREAD, n) COLUMN(0, rows) COLUMN(1, rows) COLUMN(2, rows) COLUMN(3, rows)
 
 /* c (rows, columns) = or += a b; b: a panel, row by row, PANEL floats each; a: its rows are `step` apart, and its columns
@@ -99,15 +106,25 @@ static const Tile tile_of[VECTORS][6] = {
 static const long highest[VECTORS] = {6, 6, 4, 3};
 #endif
 
-/* Where two rows that are `d` apart hold blocks of d numbers that have to change places. */
+/* Numbers of two vectors, `which` of both one after the other. */
+static inline __attribute__((always_inline)) V pick(V first, V second, I which) {
+#if defined(__clang__)
+    V out;
+    EACH(j, WIDTH) out[j] = which[j] < WIDTH ? first[which[j]] : second[which[j] - WIDTH];
+    return out;
+#else
+    return __builtin_shuffle(first, second, which);
+#endif
+}
+/* Blocks of d numbers change places between rows that are d apart: the second of the one with the first of the other. */
 static inline __attribute__((always_inline)) void swap_blocks(V *rows, const int d) {
     I low, high;
     EACH(j, WIDTH) low[j] = j & d ? WIDTH + j - d : j, high[j] = j & d ? WIDTH + j : j + d;
     for (int i = 0; i < WIDTH; i++)
         if (!(i & d)) {
             const V first = rows[i], second = rows[i + d];
-            rows[i] = __builtin_shuffle(first, second, low);
-            rows[i + d] = __builtin_shuffle(first, second, high);
+            rows[i] = pick(first, second, low);
+            rows[i + d] = pick(first, second, high);
         }
 }
 /* WIDTH rows of WIDTH numbers become columns: halves change places, then quarters, ... */
@@ -147,11 +164,11 @@ typedef struct {
     const float *from;
     long stride;
 } Ahead;
-/* Columns from `next` on; the tile is the one before which `done` of `all` numbers of the inner dimension, tile by tile, have
+/* Columns from `next` on; the tile is the one before which `done` of `total` numbers of the inner dimension, tile by tile, have
    been gone through, and the `turn`th of those with rows `first` ... of B. */
-static Ahead look_ahead(const Product *p, long next, long first, long turn, long done, long all) {
+static Ahead look_ahead(const Product *p, long next, long first, long turn, long done, long total) {
     if (p->across_b) { /* the columns lie one after the other */
-        const long stride = PANEL * p->row_of_b / all + 1;
+        const long stride = PANEL * p->row_of_b / total + 1;
         return (Ahead){p->B + next * p->row_of_b + done * stride, stride};
     }
     /* PANEL floats of a row lie in two lines, or in three */
@@ -187,9 +204,9 @@ static void multiply(const Product *p) {
 }
 
 /* On Intel's processors MKL fills the vectors of AVX-512 itself, and these products have not been measured there. */
-static int own_products(void) { return wanted && (WIDTH == 8 || __builtin_cpu_is("amd")); }
+static int available(void) { return WIDTH == 8 || __builtin_cpu_is("amd"); }
 
 #else
 static void multiply(const Product *p) { (void)p; }
-static int own_products(void) { return wanted && 0; }
+static int available(void) { return 0; }
 #endif

@@ -4,7 +4,8 @@
    gradients, and meets the others only where sums over all rows are needed. What a thread has written it reads again
    itself, so that activations stay in the cache of its core. The gradients of the matrices each makes of its own rows, and
    they are added up at the end; where there are few rows all threads make them together, a part of each. The matrix
-   products are our own (products.c) or, on processors for which these are not made, those of torch's BLAS, on one thread each. */
+   products are our own (products.c) or, on processors for which these are not made, those of torch's BLAS, on one thread each;
+   where there is one list only, large ones are the BLAS's on all threads. */
 
 #include "kernels.c"
 #include "products.c"
@@ -44,9 +45,10 @@ CALL(product) {
     const float one = 1, more = F(11);
     /* Our own are for one thread: where it is not expected to share the work with others, or would rather not. */
     const int alone = seat || omp_get_max_threads() == 1 || (double)m * n * k <= SMALL;
-    if (own_products() && alone && k > 0 && (more == 0 || more == 1)) {
+    if (wanted && alone && k > 0 && (more == 0 || more == 1) && available()) {
         const Product p = {across_a, across_b, m, n, k, row_of_a, row_of_b, row_of_c, P(8), P(9), P(10), more != 0};
         multiply(&p);
+        own_done++;
         return;
     }
     sgemm(across_b ? "T" : "N", across_a ? "T" : "N", &n, &m, &k, &one, P(9), &row_of_b, P(8), &row_of_a, &more, P(10), &row_of_c);
@@ -59,13 +61,13 @@ CALL(meet) {
     seat->met++;
 }
 
-/* out (samples, rows, units) = some rows, from `first` on, of the numbers (samples, all, units) whose address stands in `given`:
+/* out (samples, rows, units) = some rows, from `first` on, of the numbers (samples, every, units) whose address stands in `given`:
    each thread fetches its own. */
 CALL(take) {
     (void)seat;
-    const long first = N(1), all = N(2), samples = N(3), size = N(4) * N(5), units = N(5);
+    const long first = N(1), every = N(2), samples = N(3), size = N(4) * N(5), units = N(5);
     const float *given = *(const float *const *)o[0].p;
-    EACH(k, samples) memcpy(P(6) + k * size, given + (k * all + first) * units, 4 * size);
+    EACH(k, samples) memcpy(P(6) + k * size, given + (k * every + first) * units, 4 * size);
 }
 
 /* Every row of out (rows, units) = bias */
