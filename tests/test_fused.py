@@ -190,7 +190,7 @@ def test_rows_are_shared_where_there_are_enough_for_every_thread() -> None:
     threads = torch.get_num_threads()
     try:
         for asked, K, B, shares in (  # 19 units
-            *((1, 1, 4000, 1), (2, 1, 862, 1), (2, 1, 863, 2)),
+            *((1, 1, 4000, 1), (2, 1, 431, 1), (2, 1, 432, 2)),
             *((3, 2000, 2, 1), (3, 2000, 3, 3)),
         ):
             torch.set_num_threads(asked)
