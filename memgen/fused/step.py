@@ -27,8 +27,8 @@ SERVED = [*product(("plain", "stl"), ("elbo", "importance")), *product(("dreg", 
 ENTRIES = 4096
 """Rows of P times units that each thread must have; where there are fewer, threads would rather wait than work, and
 all work together on those calls that are large enough. Measured on two threads, as a part of the time
-in which both work together on every call: 0.5 for 100 rows of 200 units, 0.62 for 100 of 125 and 0.68 for 20 of 500 on
-MNIST, 1.04 for 100 of 100 on the digits, 1.1 for 100 of 50."""
+in which both work together on every call: 0.5 to 0.74 for 100 rows of 200 units (benchmarks/pieces.py), on MNIST 0.62
+for 100 rows of 125 and 0.70 for 20 of 500, on the digits 1.04 for 100 of 100 and 1.1 for 100 of 50."""
 
 
 def fits(model: DGM, objective: Objective) -> bool:

@@ -14,11 +14,11 @@ typedef struct {
 } Product;
 
 /* Whether they are to be used at all: benchmarks/pieces.py measures what they are worth. Returns whether they can be. */
-static int wanted = 1;
-static int available(void);
+static int own_wanted = 1;
+static int own_available(void);
 int use_own_products(int on) {
-    wanted = on;
-    return available();
+    own_wanted = on;
+    return own_available();
 }
 /* How many the calling thread has done, for tests. */
 static __thread int own_done;
@@ -204,9 +204,9 @@ static void multiply(const Product *p) {
 }
 
 /* On Intel's processors MKL fills the vectors of AVX-512 itself, and these products have not been measured there. */
-static int available(void) { return WIDTH == 8 || __builtin_cpu_is("amd"); }
+static int own_available(void) { return WIDTH == 8 || __builtin_cpu_is("amd"); }
 
 #else
 static void multiply(const Product *p) { (void)p; }
-static int available(void) { return 0; }
+static int own_available(void) { return 0; }
 #endif
