@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from memgen.errors import MemgenError
-from memgen.native.functions import EPS, batch_norm_relu, linear_relu
+from memgen.native.functions import EPSILON, batch_norm_relu, linear_relu
 
 
 def linear(inputs: int, outputs: int) -> nn.Linear:
@@ -75,7 +75,7 @@ class Frozen(nn.Module):
         super().__init__()
         weight, bias = dense.linear.weight.double(), dense.linear.bias.double()
         if isinstance(norm := dense.norm, BatchNorm):
-            scale = norm.gamma.double() / torch.sqrt(norm.variance.double() + EPS)
+            scale = norm.gamma.double() / torch.sqrt(norm.variance.double() + norm.epsilon)
             weight, bias = weight * scale.unsqueeze(1), (bias - norm.mean.double()) * scale + norm.beta.double()
         self.register_buffer("weight", weight.detach().to(dense.linear.weight))
         self.register_buffer("bias", bias.detach().to(dense.linear.weight))
@@ -106,7 +106,7 @@ class MemoryLayer(nn.Module):
 
 
 class BatchNorm(nn.Module):
-    """gamma * (h - mean) / sqrt(variance + EPS) + beta, per unit.
+    """gamma * (h - mean) / sqrt(variance + epsilon) + beta, per unit.
 
     In training, mean and (biased) variance are those of all rows of the batch: with K samples, all K*B of them. In
     evaluation they are the stored statistics of the whole training set, which `write_statistics` collects. There are no
@@ -117,8 +117,9 @@ class BatchNorm(nn.Module):
     mean: Tensor
     variance: Tensor
 
-    def __init__(self, units: int) -> None:
+    def __init__(self, units: int, epsilon: float = EPSILON) -> None:
         super().__init__()
+        self.epsilon = epsilon
         self.gamma = nn.Parameter(torch.ones(units))
         self.beta = nn.Parameter(torch.zeros(units))
         self.register_buffer("mean", torch.full((units,), torch.nan))
@@ -127,19 +128,19 @@ class BatchNorm(nn.Module):
     def forward(self, h: Float[Tensor, "*rows units"], relu: bool = False) -> Float[Tensor, "*rows units"]:
         """With `relu`, max(0, .) of it, in the same pass."""
         if self.training and relu:
-            return batch_norm_relu(h, self.gamma, self.beta)
+            return batch_norm_relu(h, self.gamma, self.beta, self.epsilon)
         rows = h.reshape(-1, h.shape[-1])
         mean, variance = (None, None) if self.training else (self.mean, self.variance)
-        out = torch.batch_norm(rows, self.gamma, self.beta, mean, variance, self.training, 0.0, EPS, False)
+        out = torch.batch_norm(rows, self.gamma, self.beta, mean, variance, self.training, 0.0, self.epsilon, False)
         return (torch.relu(out) if relu else out).view_as(h)
 
 
-NORMS: dict[str, Callable[[int], nn.Module]] = {
+NORMS: dict[str, Callable[..., nn.Module]] = {
     "batch": BatchNorm,
-    "layer": nn.LayerNorm,
-    "none": lambda units: nn.Identity(),
+    "layer": lambda units, epsilon=EPSILON: nn.LayerNorm(units, epsilon),
+    "none": lambda units, epsilon=EPSILON: nn.Identity(),
 }
-"""name -> f(units), a module that keeps the shape."""
+"""name -> f(units, epsilon), a module that keeps the shape."""
 
 
 class _Reached(Exception):  # noqa: N818

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from memgen.layers import BatchNorm, Dense, MemoryLayer
 from memgen.model import DGM, Batch, Conditional, Encoding, Inference, Joint, Levels, Posterior
-from memgen.native.functions import mean_and_variance, standardised_mean
+from memgen.native.functions import EPSILON, mean_and_variance, standardised_mean
 
 
 def elbo(log_w: Float[Tensor, "K B"]) -> Float[Tensor, "B"]:
@@ -200,7 +200,9 @@ CHOOSING = ("single", "single-shared")
 """Estimators that want noise for one sample more than K, to choose by."""
 
 
-def local_reconstruction(inference: Inference, weights: Sequence[Sequence[float]]) -> Float[Tensor, ""]:
+def local_reconstruction(
+    inference: Inference, weights: Sequence[Sequence[float]], epsilon: float = EPSILON
+) -> Float[Tensor, ""]:
     """sum_i lambda_i * mean (standardised_mean(P_i) - standardised_mean(Q_i))^2 over units and batch.
 
     P_i is the output of layer i of P, after memory and composition; Q_i the pre-activation of the layer of Q that
@@ -216,7 +218,8 @@ def local_reconstruction(inference: Inference, weights: Sequence[Sequence[float]
             if weight:
                 # P's features come from the bound's own z; the authors drew another, of the same expectation. The
                 # paper's text has a sum over units, its program the mean; lambda = 0.1 goes with the mean.
-                total = total + weight * F.mse_loss(standardised_mean(p.output), standardised_mean(q.pre))
+                sides = standardised_mean(p.output, epsilon), standardised_mean(q.pre, epsilon)
+                total = total + weight * F.mse_loss(*sides)
     return total
 
 

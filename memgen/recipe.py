@@ -71,6 +71,9 @@ class Model:
     top: int = setting(32, "attention top and product: how many slots an input reads", at_least=1)
     composition: str = setting("mlp", "how memory and layer are put together", choices=COMPOSITIONS)
     norm: str = setting("batch", "normalisation of the deterministic layers", choices=NORMS)
+    norm_epsilon: float = setting(
+        1e-5, "added to a variance before its root is taken: by the norm and the local reconstruction", above=0
+    )
     likelihood: str = setting("auto", "p(x|z); auto: what the data set asks for", choices=("auto", *LIKELIHOODS))
     sigma_floor: float = setting(
         0.0,
@@ -464,17 +467,18 @@ def build(recipe: Recipe, columns: int | None = None, kinds: Sequence[Kind] = ()
 def assemble(settings: Model, columns: int, likelihood: Callable[[int, int], Head]) -> DGM:
     """Q and P of every level. Level l lies between `below` (x or z_l) and z_{l+1}."""
     slots = levels_of(settings.slots, settings.hidden, 0)
+    norm = partial(NORMS[settings.norm], epsilon=settings.norm_epsilon)
     q, p, below = [], [], columns
     for level, (hidden, latent) in enumerate(zip(settings.hidden, settings.latent, strict=True)):
         around = settings.skip and len(hidden) > 0
         make: Callable[[int, int], Head] = likelihood if level == 0 else Gaussian
         head = make((hidden[0] if hidden else latent) + around * latent, below)
         inputs = head.encoded + (columns if settings.mask and level == 0 else 0)
-        q_layers = [Dense(i, o, NORMS[settings.norm]) for i, o in zip((inputs, *hidden), hidden, strict=False)]
+        q_layers = [Dense(i, o, norm) for i, o in zip((inputs, *hidden), hidden, strict=False)]
         # P runs from z down to the data, so its layers are built from the last of `hidden` to the first.
         downwards = list(zip(reversed(hidden), reversed(slots[level]), strict=True))
         p_inputs = (latent, *reversed(hidden))
-        p_layers = [_p_layer(settings, i, o, n) for i, (o, n) in zip(p_inputs, downwards, strict=False)]
+        p_layers = [_p_layer(settings, Dense(i, o, norm), o, n) for i, (o, n) in zip(p_inputs, downwards, strict=False)]
         q_head = Gaussian((hidden[-1] if hidden else inputs) + around * inputs, latent)
         q.append(Conditional(q_layers, q_head, settings.skip))
         p.append(Conditional(p_layers, head, settings.skip))
@@ -482,8 +486,7 @@ def assemble(settings: Model, columns: int, likelihood: Callable[[int, int], Hea
     return DGM(q, p, settings.mask)
 
 
-def _p_layer(settings: Model, inputs: int, units: int, slots: int) -> nn.Module:
-    dense = Dense(inputs, units, NORMS[settings.norm])
+def _p_layer(settings: Model, dense: Dense, units: int, slots: int) -> nn.Module:
     if slots == 0:
         return dense
     sparse = settings.attention in SPARSE_ATTENTIONS

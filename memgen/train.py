@@ -373,7 +373,7 @@ def step_loss(
     """The loss to differentiate; and loss and bound to report."""
     objective = recipe.objective
     estimate = ESTIMATORS[objective.estimator](model, batch, noise, BOUNDS[objective.bound], beta)
-    regulariser = local_reconstruction(estimate.inference, objective.local_reconstruction)
+    regulariser = local_reconstruction(estimate.inference, objective.local_reconstruction, recipe.model.norm_epsilon)
     report = torch.stack([loss(estimate.bound, regulariser.detach()), estimate.bound.mean()])
     return loss(estimate.surrogate, regulariser), report.detach()
 

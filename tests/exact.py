@@ -16,7 +16,7 @@ from memgen.layers import NORMS, BatchNorm, Dense, MemoryLayer
 from memgen.likelihoods import Gaussian
 from memgen.memory import ATTENTIONS, Memory, Mlp
 from memgen.model import DGM, Conditional
-from memgen.native.functions import EPS
+from memgen.native.functions import EPSILON
 
 
 def _generator(seed: int) -> torch.Generator:
@@ -36,7 +36,7 @@ def linear_net(A: Tensor, b: Tensor, log_variance: Tensor, norm: str, memory: bo
         assert isinstance(dense.norm, BatchNorm)
         mean, variance = torch.randn(inputs, generator=g), 0.5 + torch.rand(inputs, generator=g)
         gamma, beta = 0.5 + torch.rand(inputs, generator=g), torch.randn(inputs, generator=g)
-        factor = gamma / torch.sqrt(variance + EPS)
+        factor = gamma / torch.sqrt(variance + EPSILON)
         scale, shift = scale * factor, (bias - mean) * factor + beta
         with torch.no_grad():
             dense.norm.gamma.copy_(torch.cat([gamma, gamma]))

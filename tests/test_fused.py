@@ -58,6 +58,7 @@ CASES = {
         "objective.samples=3",
     ],
     "one layer": ["model.hidden=[19]", "model.slots=[7]", "objective.local_reconstruction=[0.3]"],
+    "a large epsilon": [*MEMORY, "model.norm_epsilon=0.5", "objective.samples=2"],
     "one slot": [*MEMORY, "model.slots=[1, 1]", "objective.samples=2"],
     "product keys": KEYS,
     "product keys, all slots": [*MEMORY, "model.slots=[4, 9]", "model.attention=product", "model.top=9"],

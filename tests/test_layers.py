@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 import torch
 from torch import nn
 
 from memgen.data import dataset
 from memgen.errors import MemgenError
-from memgen.layers import BatchNorm, has_statistics, write_statistics
+from memgen.layers import BatchNorm, Dense, Frozen, has_statistics, write_statistics
 from memgen.model import Batch
-from memgen.native.functions import EPS, standardised_mean
+from memgen.native.functions import EPSILON, standardised_mean
 from memgen.recipe import Recipe, build
 from memgen.seeds import Purpose, generator
 from memgen.tasks.density import log_likelihood
@@ -23,6 +25,24 @@ def test_training_normalises_with_all_rows_of_all_samples() -> None:
     torch.testing.assert_close(out.mean(0), torch.zeros(4), atol=1e-6, rtol=0)
     torch.testing.assert_close(out.var(0, correction=0), torch.ones(4), atol=1e-4, rtol=0)
     torch.testing.assert_close(standardised_mean(h.reshape(-1, 4)), out)
+
+
+@pytest.mark.parametrize("epsilon", [0.7, 1e-5, 1e-10])
+def test_epsilon_is_added_to_the_variance(epsilon: float) -> None:
+    """In training, in evaluation with the norm as a module and folded into the weights, and in the regulariser."""
+    recipe = Recipe().override(["model.hidden=[6]", "model.latent=3", f"model.norm_epsilon={epsilon}"])
+    dense = cast(Dense, build(recipe, columns=10).requires_grad_(False).q[0].layers[0])
+    h = torch.randn(20, 10, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    pre = h @ dense.linear.weight.double().T + dense.linear.bias.double()
+    centred, variance = pre - pre.mean(0), pre.var(0, correction=0)
+    standardised = centred / torch.sqrt(variance + epsilon)
+    torch.testing.assert_close(dense(h.float()).output.double(), standardised.relu(), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(standardised_mean(pre.float(), epsilon).double(), standardised, atol=1e-5, rtol=1e-4)
+    norm = cast(BatchNorm, dense.norm)
+    norm.mean.copy_(pre.mean(0))
+    norm.variance.copy_(variance)
+    for layer in (dense.eval(), Frozen(dense)):
+        torch.testing.assert_close(layer(h.float()).output.double(), standardised.relu(), atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("levels", [1, 2])
@@ -95,7 +115,7 @@ def test_fit_leaves_exact_statistics_of_its_final_weights() -> None:
     kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
     collect_statistics(model, data.train, stochastic=True, seed=recipe.training.seed)
     for name, buffer in model.named_buffers():
-        torch.testing.assert_close(kept[name], buffer, atol=EPS, rtol=EPS)
+        torch.testing.assert_close(kept[name], buffer, atol=EPSILON, rtol=EPSILON)
 
 
 def test_statistics_of_older_weights_cannot_be_used_unnoticed() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from memgen.errors import MemgenError
 from memgen.layers import NORMS, Dense, MemoryLayer
 from memgen.memory import ATTENTIONS, COMPOSITIONS, SPARSE_ATTENTIONS, Attention, Memory, Preference, ProductKeys
-from memgen.native.functions import EPS
+from memgen.native.functions import EPSILON
 
 
 def layer(attention: str, composition: str) -> MemoryLayer:
@@ -41,7 +41,7 @@ def test_layer_equals_the_formulas_written_out_by_hand(attention: str, compositi
     h_in = torch.randn(2, 7, 3)  # (K, B, d): batch norm pools all K*B rows
     w = {name: array(value) for name, value in made.named_parameters()}
     u = array(h_in).reshape(14, 3) @ w["dense.linear.weight"].T + w["dense.linear.bias"]
-    normalised = (u - u.mean(0)) / np.sqrt(u.var(0) + EPS)
+    normalised = (u - u.mean(0)) / np.sqrt(u.var(0) + EPSILON)
     h_g = np.maximum(0, w["dense.norm.gamma"] * normalised + w["dense.norm.beta"])
     score = h_g @ w["attention.A.weight"].T + w["attention.A.bias"]
     softmax = np.exp(score) / np.exp(score).sum(-1, keepdims=True)

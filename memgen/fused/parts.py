@@ -11,7 +11,6 @@ from memgen.fused.blocks import Block
 from memgen.layers import BatchNorm, Dense, MemoryLayer
 from memgen.likelihoods import Bernoulli, Gaussian
 from memgen.memory import Attention, Memory, Mlp, ProductKeys, softmax
-from memgen.native.functions import EPS
 from memgen.native.library import addresses
 from memgen.native.program import Tape
 from memgen.tasks.decoding import Chosen, coefficients, read, recall
@@ -78,8 +77,12 @@ class Part:
 class Standardised:
     """One side of a term of the local reconstruction: h, standardised over all rows and averaged over its K samples."""
 
-    def __init__(self, tape: Tape, h: Tensor, K: int, factor: float, numbers: Tensor | None = None) -> None:
-        """The loss has the derivative factor * difference by `out`. numbers: of h, if batch norm has taken them."""
+    def __init__(
+        self, tape: Tape, h: Tensor, K: int, factor: float, norm: BatchNorm, numbers: Tensor | None = None
+    ) -> None:
+        """The loss has the derivative factor * difference by `out`. norm: whose epsilon counts. numbers: of h, if batch
+        norm has taken them."""
+        self.epsilon = norm.epsilon
         self.tape, self.h, self.K, self.factor, self.known = tape, h, K, factor, numbers is not None
         rows, units = len(h) // K, h.shape[1]
         self.numbers = h.new_empty(5, units) if numbers is None else numbers
@@ -95,7 +98,7 @@ class Standardised:
 
     def settle(self) -> None:
         if not self.known:
-            self.tape.add("settle", self.numbers, *self.h.shape, None, EPS)
+            self.tape.add("settle", self.numbers, *self.h.shape, None, self.epsilon)
         self.tape.add("centre", self.total, *self.out.shape, 1.0 / self.K, self.numbers, self.out)
 
     def settle_back(self, difference: Tensor) -> None:
@@ -151,7 +154,7 @@ class DensePart(Layer):
         self.tape.add("gather", pre, *pre.shape, block.before, self.numbers)
 
     def settle(self) -> None:
-        self.tape.add("settle", self.numbers, *self.pre.shape, self.norm.gamma, EPS)
+        self.tape.add("settle", self.numbers, *self.pre.shape, self.norm.gamma, self.norm.epsilon)
 
     def finish(self, block: Block) -> None:
         pre = block.of(self.pre)

@@ -162,8 +162,8 @@ class Share:
         for q, p, weight, error in zip(up, down, weights[0], self.errors, strict=True):
             if weight:
                 share = weight / (self.rows * q.pre.shape[1])
-                p.compared = Standardised(self.tape, p.out, self.K, 2 * share)
-                q.compared_pre = Standardised(self.tape, q.pre, 1, -2 * share, q.numbers)
+                p.compared = Standardised(self.tape, p.out, self.K, 2 * share, q.norm)
+                q.compared_pre = Standardised(self.tape, q.pre, 1, -2 * share, q.norm, q.numbers)
                 found.append((p.compared, q.compared_pre, error, share))
         return found
 

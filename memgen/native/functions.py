@@ -20,20 +20,23 @@ from torch.autograd.function import once_differentiable
 from memgen.native.library import addresses, library, serves
 
 LOG_2PI = math.log(2 * math.pi)
-EPS = 1e-5
-"""Added to every variance before its root is taken."""
+EPSILON = 1e-5
+"""Added to a variance before its root is taken, where nothing else is said."""
 MOST_PAIRS = 1024
 """Of ranks; the kernel sorts by insertion, which is for few."""
 
 
 def batch_norm_relu(
-    h: Float[Tensor, "*rows units"], gamma: Float[Tensor, " units"], beta: Float[Tensor, " units"]
+    h: Float[Tensor, "*rows units"],
+    gamma: Float[Tensor, " units"],
+    beta: Float[Tensor, " units"],
+    epsilon: float = EPSILON,
 ) -> Float[Tensor, "*rows units"]:
-    """max(0, gamma * (h - mean) / sqrt(variance + EPS) + beta), mean and biased variance over all rows."""
+    """max(0, gamma * (h - mean) / sqrt(variance + epsilon) + beta), mean and biased variance over all rows."""
     if serves(h, gamma, beta) and gamma.shape == beta.shape == h.shape[-1:]:
-        return _call(_BatchNormRelu, h, gamma, beta)  # type: ignore[no-any-return]
+        return _call(_BatchNormRelu, h, gamma, beta, epsilon)  # type: ignore[no-any-return]
     rows = h.reshape(-1, h.shape[-1])
-    return torch.relu(torch.batch_norm(rows, gamma, beta, None, None, True, 0.0, EPS, False)).view_as(h)
+    return torch.relu(torch.batch_norm(rows, gamma, beta, None, None, True, 0.0, epsilon, False)).view_as(h)
 
 
 def mean_and_variance(h: Float[Tensor, "*rows units"]) -> tuple[Float[Tensor, " units"], Float[Tensor, " units"]]:
@@ -73,12 +76,12 @@ def reparameterise(
     return z, -0.5 * (LOG_2PI + log_variance + noise**2).sum(-1)
 
 
-def standardised_mean(h: Float[Tensor, "*K B units"]) -> Float[Tensor, "B units"]:
-    """mean_k (h_k - mean) / sqrt(variance + EPS), mean and variance over all rows of all samples."""
+def standardised_mean(h: Float[Tensor, "*K B units"], epsilon: float = EPSILON) -> Float[Tensor, "B units"]:
+    """mean_k (h_k - mean) / sqrt(variance + epsilon), mean and variance over all rows of all samples."""
     if serves(h):
-        return _call(_StandardisedMean, h)  # type: ignore[no-any-return]
+        return _call(_StandardisedMean, h, epsilon)  # type: ignore[no-any-return]
     rows = h.reshape(-1, h.shape[-1])
-    h = torch.batch_norm(rows, None, None, None, None, True, 0.0, EPS, False).view_as(h)
+    h = torch.batch_norm(rows, None, None, None, None, True, 0.0, epsilon, False).view_as(h)
     return h if h.ndim == 2 else h.mean(0)
 
 
@@ -170,23 +173,23 @@ def _rows_units(h: Tensor) -> tuple[int, int]:
 
 class _BatchNormRelu(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, h: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
+    def forward(ctx: Any, h: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
         numbers, out = h.new_empty(3, h.shape[-1]), torch.empty_like(h)
         addressed = (v.data_ptr() for v in (gamma, beta))
         places = (numbers.data_ptr(), out.data_ptr())
-        _kernels().batch_norm_relu(h.data_ptr(), *_rows_units(h), *addressed, EPS, *places)
+        _kernels().batch_norm_relu(h.data_ptr(), *_rows_units(h), *addressed, epsilon, *places)
         ctx.save_for_backward(h, numbers, beta)
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         h, numbers, beta = ctx.saved_tensors
         gradient, to_h = gradients[0].contiguous(), torch.empty_like(h)
         to_gamma, to_beta = torch.empty_like(beta), torch.empty_like(beta)
         addressed = (v.data_ptr() for v in (numbers, beta, to_h, to_gamma, to_beta))
         _kernels().normalise_backward(gradient.data_ptr(), h.data_ptr(), *_rows_units(h), *addressed)
-        return to_h, to_gamma, to_beta
+        return to_h, to_gamma, to_beta, None
 
 
 class _Mlp(torch.autograd.Function):
@@ -238,21 +241,21 @@ class _Reparameterise(torch.autograd.Function):
 
 class _StandardisedMean(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, h: Tensor) -> Tensor:
+    def forward(ctx: Any, h: Tensor, epsilon: float) -> Tensor:
         samples, numbers, out = _samples(h), h.new_empty(2, h.shape[-1]), h.new_empty(h.shape[-2:])
         places = (numbers.data_ptr(), out.data_ptr())
-        _kernels().standardise(h.data_ptr(), samples, *out.shape, EPS, *places)
+        _kernels().standardise(h.data_ptr(), samples, *out.shape, epsilon, *places)
         ctx.save_for_backward(h, numbers, out)
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         h, numbers, out = ctx.saved_tensors
         gradient, to_h = gradients[0].contiguous(), torch.empty_like(h)
         addressed = (v.data_ptr() for v in (gradient, h, out))
         _kernels().standardise_backward(*addressed, _samples(h), *out.shape, numbers.data_ptr(), to_h.data_ptr())
-        return to_h
+        return to_h, None
 
 
 def _samples(h: Tensor) -> int:
