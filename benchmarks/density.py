@@ -1,6 +1,6 @@
 """Test log-likelihood of real tables: memgen beside a Gaussian, mixtures of Gaussians and kernel density estimates.
 
-    python benchmarks/density.py --tables choosing [--methods gauss,mixture,kernel,memgen] [--seeds 5] [--keep FILE]
+    python -m benchmarks.density --tables choosing [--methods gauss,mixture,kernel,memgen] [--seeds 5] [--keep FILE]
                                  [--json FILE] [--markdown FILE]
 
 The continuous columns (numbers with more than 20 distinct values) of every table with at least two of them; 80 % of the
@@ -34,10 +34,20 @@ from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KernelDensity
 
-from reporting import Cell, Metric, Row, Store, collect, finish, installed_methods, installed_tables, options_for
-from tables import continuous_columns, load
+from benchmarks.reporting import (
+    Cell,
+    Metric,
+    Row,
+    Store,
+    collect,
+    finish,
+    installed_methods,
+    installed_tables,
+    options_for,
+)
+from benchmarks.tables import continuous_columns, load
 
-MODULE = "memgen.estimators"
+MODULE = "memgen.estimators.table"
 FLOOR = 0.01
 COMPONENTS = range(1, 11)
 BANDWIDTHS = np.logspace(np.log10(FLOOR), 0.5, 26)

@@ -1,6 +1,6 @@
 """Missing cells of real tables: memgen beside scikit-learn's imputers, under the same masks.
 
-    python benchmarks/imputation.py --tables choosing [--methods mean,knn,ridge,trees,memgen] [--mechanisms mcar30]
+    python -m benchmarks.imputation --tables choosing [--methods mean,knn,ridge,trees,memgen] [--mechanisms mcar30]
                                     [--seeds 5] [--keep FILE] [--json FILE] [--markdown FILE]
 
 An imputer is fitted to the incomplete table and completes it; the target is no column of it. Mechanisms:
@@ -52,7 +52,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from reporting import (
+from benchmarks.reporting import (
     Cell,
     Metric,
     Row,
@@ -64,9 +64,9 @@ from reporting import (
     names_of,
     options_for,
 )
-from tables import categorical_columns, load, numeric_columns
+from benchmarks.tables import categorical_columns, load, numeric_columns
 
-MODULE = "memgen.estimators"
+MODULE = "memgen.estimators.table"
 RATIO, RATE, MOST = 5.0, 0.3, 0.9
 METRICS = (
     Metric("nrmse", "Normalised RMSE of missing numbers (lower is better)", higher=False, digits=3),

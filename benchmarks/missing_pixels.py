@@ -1,6 +1,6 @@
 """Imputation methods side by side: the same images, the same missing pixels, equal decoder passes.
 
-    python benchmarks/missing_pixels.py RUN [--split valid] [--limit 500] [--steps 100]
+    python -m benchmarks.missing_pixels RUN [--split valid] [--limit 500] [--steps 100]
 
 Images are binarised once, for every method, because that is what the likelihood models; every method averages over the
 last half of its states (`paper-last` is the paper's own answer, the very last state). The log-likelihood of the missing
@@ -19,8 +19,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from memgen.commands.common import rows_to_score
-from memgen.run import read_model
+from memgen.cli.common import rows_to_score
+from memgen.runs.run import read_model
 from memgen.tasks.density import standard_error
 from memgen.tasks.imputation import DEFAULT, METHODS, Imputation, impute
 from memgen.tasks.patterns import missing_entries, scaled_patterns

@@ -1,6 +1,6 @@
 """The single-sample backward beside the full one: bias, variance, and nats after the same time.
 
-    python benchmarks/one_sample.py [--samples 50] [--draws 200] [--seconds 240] [--limit 500] [--seed 0]
+    python -m benchmarks.one_sample [--samples 50] [--draws 200] [--seconds 240] [--limit 500] [--seed 0]
 
 MNIST, recipe mnist-mem-iwae-50, trained on its training rows; the validation rows are scored.
 
@@ -20,13 +20,13 @@ import time
 import torch
 from torch import Tensor
 
+from memgen.accelerate.library import flushed_denormals
+from memgen.core.model import DGM, Batch
+from memgen.core.objective import CHOOSING, ESTIMATORS, importance
 from memgen.data import Dataset, dataset
-from memgen.model import DGM, Batch
-from memgen.native.library import flushed_denormals
-from memgen.objective import CHOOSING, ESTIMATORS, importance
-from memgen.recipe import Recipe, build
+from memgen.recipes.settings import Recipe, build
 from memgen.tasks.density import log_likelihood, standard_error
-from memgen.train import State, collect_statistics, fit
+from memgen.training.fit import State, collect_statistics, fit
 
 NAMES = ("plain", "single", "single-shared")
 

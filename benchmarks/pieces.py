@@ -1,6 +1,6 @@
 """What each piece of the fast training step is worth: how many times as long a step takes without it.
 
-    python benchmarks/pieces.py [--recipe mnist-mem-vae] [--samples 1] [--rounds 9] [--steps 15] [--compile]
+    python -m benchmarks.pieces [--recipe mnist-mem-vae] [--samples 1] [--rounds 9] [--steps 15] [--compile]
 
 A step of a recipe (mnist-mem-vae if none is named) on MNIST, or on random rows where the recipe is of another width.
 One model, which has trained for 30 steps (for the shares of rows a second one); the pieces are taken out one at a time,
@@ -18,13 +18,13 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from memgen.bench.clock import seconds, spread, times_faster
-from memgen.bench.rows import rows as mnist
-from memgen.model import Batch
-from memgen.native.allocator import kept_memory
-from memgen.native.library import flushed_denormals, library
-from memgen.recipe import Recipe, build
-from memgen.train import begin, byte_levels, drawn, train_step
+from benchmarks.speed.clock import seconds, spread, times_faster
+from benchmarks.speed.rows import rows as mnist
+from memgen.accelerate.allocator import kept_memory
+from memgen.accelerate.library import flushed_denormals, library
+from memgen.core.model import Batch
+from memgen.recipes.settings import Recipe, build
+from memgen.training.fit import begin, byte_levels, drawn, train_step
 
 SHARED = "rows shared between threads"
 """Without it all threads work on each call together; a model of its own."""
@@ -42,11 +42,11 @@ def without(*pieces: str) -> Iterator[None]:
     """Inside, these pieces are missing."""
     with ExitStack() as stack:
         if {WRITTEN, FORMULAS} & {*pieces}:
-            stack.enter_context(patch("memgen.fused.written.Written.find", lambda *arguments: None))
+            stack.enter_context(patch("memgen.accelerate.written.Written.find", lambda *arguments: None))
         if FORMULAS in pieces:
-            stack.enter_context(patch("memgen.native.functions.serves", lambda *tensors: False))
+            stack.enter_context(patch("memgen.accelerate.functions.serves", lambda *tensors: False))
         if OPTIMIZER in pieces:
-            stack.enter_context(patch("memgen.optimizer.serves", lambda *tensors: False))
+            stack.enter_context(patch("memgen.training.optimizer.serves", lambda *tensors: False))
         if PRODUCTS in pieces and (kernels := library()) is not None:
             kernels.use_own_products(0)
             stack.callback(kernels.use_own_products, 1)
@@ -71,7 +71,7 @@ def step_of(rows: Tensor, recipe: Recipe, compiled: bool = False) -> Callable[[b
 def whole_step(rows: Tensor, recipe: Recipe) -> Callable[[bool], None]:
     """The step with all threads at work on each call."""
     step = step_of(rows, recipe)
-    with patch("memgen.fused.step.ENTRIES", 10**12):
+    with patch("memgen.accelerate.step.ENTRIES", 10**12):
         for _ in range(30):  # in the first of these it is written down
             step(True)
     return step

@@ -23,7 +23,7 @@ import numpy as np
 from scipy.stats import rankdata
 from scipy.stats import t as student
 
-from tables import CHOOSING, REPORTING, TABLES, AbsentError, load
+from benchmarks.tables import CHOOSING, REPORTING, TABLES, AbsentError, load
 
 OURS = "memgen"
 OUTCOMES = ("better", "worse", "within error", "no value")

@@ -22,22 +22,22 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.5.0"
 
 if TYPE_CHECKING:
+    from memgen.core.model import DGM as DGM
+    from memgen.core.model import Batch as Batch
+    from memgen.core.model import Conditional as Conditional
+    from memgen.core.model import count_parameters as count_parameters
+    from memgen.core.noise import binarise as binarise
     from memgen.data import DATASETS as DATASETS
     from memgen.data import Dataset as Dataset
     from memgen.data import dataset as dataset
     from memgen.errors import MemgenError as MemgenError
-    from memgen.estimators import MemDensity as MemDensity
-    from memgen.estimators import MemImputer as MemImputer
-    from memgen.model import DGM as DGM
-    from memgen.model import Batch as Batch
-    from memgen.model import Conditional as Conditional
-    from memgen.model import count_parameters as count_parameters
-    from memgen.recipe import Recipe as Recipe
-    from memgen.recipe import build as build
-    from memgen.recipe import recipe_names as recipe_names
-    from memgen.run import load as load
-    from memgen.run import save as save
-    from memgen.seeds import binarise as binarise
+    from memgen.estimators.table import MemDensity as MemDensity
+    from memgen.estimators.table import MemImputer as MemImputer
+    from memgen.recipes.settings import Recipe as Recipe
+    from memgen.recipes.settings import build as build
+    from memgen.recipes.settings import recipe_names as recipe_names
+    from memgen.runs.run import load as load
+    from memgen.runs.run import save as save
     from memgen.tasks.density import log_likelihood as log_likelihood
     from memgen.tasks.features import features as features
     from memgen.tasks.imputation import impute as impute
@@ -46,24 +46,24 @@ if TYPE_CHECKING:
     from memgen.tasks.sampling import interpolate as interpolate
     from memgen.tasks.sampling import reconstruct as reconstruct
     from memgen.tasks.sampling import sample as sample
-    from memgen.train import collect_statistics as collect_statistics
-    from memgen.train import fit as fit
+    from memgen.training.fit import collect_statistics as collect_statistics
+    from memgen.training.fit import fit as fit
 
 _HOMES = {
+    "core.model": ("DGM", "Batch", "Conditional", "count_parameters"),
+    "core.noise": ("binarise",),
     "data": ("DATASETS", "Dataset", "dataset"),
     "errors": ("MemgenError",),
     "estimators": ("MemDensity", "MemImputer"),
-    "model": ("DGM", "Batch", "Conditional", "count_parameters"),
-    "recipe": ("Recipe", "build", "recipe_names"),
-    "seeds": ("binarise",),
-    "run": ("load", "save"),
+    "recipes.settings": ("Recipe", "build", "recipe_names"),
+    "runs.run": ("load", "save"),
     "tasks.density": ("log_likelihood",),
     "tasks.features": ("features",),
     "tasks.imputation": ("impute",),
     "tasks.inspection": ("inspect",),
     "tasks.patterns": ("missing_entries",),
     "tasks.sampling": ("interpolate", "reconstruct", "sample"),
-    "train": ("collect_statistics", "fit"),
+    "training.fit": ("collect_statistics", "fit"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

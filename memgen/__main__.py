@@ -1,5 +1,5 @@
 import sys
 
-from memgen.cli import main
+from memgen.cli.main import main
 
 sys.exit(main())

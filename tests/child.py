@@ -18,6 +18,6 @@ def child(arguments: list[str], log: str, limit: int | None = None) -> None:
     if limit is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    from memgen.cli import main
+    from memgen.cli.main import main
 
     os._exit(main(arguments))

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from memgen.layers import NORMS, BatchNorm, Dense, MemoryLayer
-from memgen.likelihoods import Gaussian
-from memgen.memory import ATTENTIONS, Memory, Mlp
-from memgen.model import DGM, Conditional
-from memgen.native.functions import EPSILON
+from memgen.accelerate.functions import EPSILON
+from memgen.core.layers import NORMS, BatchNorm, Dense, MemoryLayer
+from memgen.core.likelihoods import Gaussian
+from memgen.core.memory import ATTENTIONS, Memory, Mlp
+from memgen.core.model import DGM, Conditional
 
 
 def _generator(seed: int) -> torch.Generator:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from memgen.native import allocator
-from memgen.native.allocator import kept_memory
+from memgen.accelerate import allocator
+from memgen.accelerate.allocator import kept_memory
 
 needs_glibc = pytest.mark.skipif(
     allocator._library() is None, reason="the C library is another one than glibc, or the user has set it up"
@@ -69,7 +69,7 @@ def test_memory_is_given_back_after_an_error() -> None:
 
 
 SETTLED = (
-    "from memgen.native import allocator; assert allocator._library() is None; allocator.kept_memory().__enter__()"
+    "from memgen.accelerate import allocator; assert allocator._library() is None; allocator.kept_memory().__enter__()"
 )
 
 

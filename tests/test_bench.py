@@ -1,4 +1,4 @@
-"""`memgen bench`: what it counts, what it compares, what it prints. How fast anything is, no test says."""
+"""The speed benchmark: what it counts, what it compares, what it prints. No test says how fast anything is."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from typing import Any
 import pytest
 import torch
 
-from memgen.bench import child, growth, limit, startup
-from memgen.bench.clock import Spread, alternate
-from memgen.bench.evaluation import evaluation_section
-from memgen.bench.growth import Point, bytes_needed, measure, points
-from memgen.bench.limit import Fastest, Product, flops, forward_products, outline, products, settled, total
-from memgen.bench.loop import HandModel
-from memgen.bench.machine import Ticks, describe, peak_memory, stolen, ticks
-from memgen.bench.peer import missing
-from memgen.bench.record import QUICK, Record, Scale
-from memgen.bench.rows import Rows, batches, rows, stand_in
-from memgen.bench.steps import COMPILED, SINGLE, memgen_steps, steps_section, ways
-from memgen.bench.table import table
-from memgen.cli import main
-from memgen.model import count_parameters
-from memgen.native.program import blas
-from memgen.recipe import Recipe, build
+from benchmarks.speed import child, growth, limit, startup
+from benchmarks.speed.clock import Spread, alternate
+from benchmarks.speed.evaluation import evaluation_section
+from benchmarks.speed.growth import Point, bytes_needed, measure, points
+from benchmarks.speed.limit import Fastest, Product, flops, forward_products, outline, products, settled, total
+from benchmarks.speed.loop import HandModel
+from benchmarks.speed.machine import Ticks, describe, peak_memory, stolen, ticks
+from benchmarks.speed.peer import missing
+from benchmarks.speed.record import QUICK, Record, Scale
+from benchmarks.speed.rows import Rows, batches, rows, stand_in
+from benchmarks.speed.steps import COMPILED, SINGLE, memgen_steps, steps_section, ways
+from benchmarks.speed.table import table
+from memgen.accelerate.program import blas
+from memgen.cli.main import main
+from memgen.core.model import count_parameters
+from memgen.recipes.settings import Recipe, build
 
 TINY = Scale(
     repeats=2,

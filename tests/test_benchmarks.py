@@ -15,11 +15,8 @@ pytest.importorskip("pandas", reason="the real tables need pandas: pip install '
 import pandas as pd
 from scipy.stats import multivariate_normal
 
-import density
-import imputation
-import reporting
-import tables
-from reporting import Cell, Metric, Store
+from benchmarks import density, imputation, reporting, tables
+from benchmarks.reporting import Cell, Metric, Store
 
 LOW = Metric("loss", "Loss", higher=False, digits=2)
 

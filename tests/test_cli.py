@@ -16,16 +16,16 @@ import torch
 from PIL import Image
 
 import memgen
-from memgen import scoring
-from memgen.cli import main, parser
+from memgen.accelerate.library import library
+from memgen.cli.main import main, parser
 from memgen.data import DATASETS
-from memgen.native.library import library
-from memgen.recipe import Recipe
-from memgen.run import Run
-from memgen.session import choose_execution
-from memgen.storage import load_tensors, save_tensors
+from memgen.recipes.settings import Recipe
+from memgen.runs import scores as scoring
+from memgen.runs.run import Run
+from memgen.runs.session import choose_execution
+from memgen.runs.storage import load_tensors, save_tensors
 from memgen.tasks.density import Likelihood, log_likelihoods
-from memgen.train import Epoch
+from memgen.training.fit import Epoch
 
 QUICK = ["--set", "training.epochs=3", "--set", "training.evaluate_every=2", "--set", "training.evaluate_rows=50"]
 
@@ -232,9 +232,8 @@ def test_tensorboard_files_are_written(tmp_path: Path) -> None:
 
 
 def test_help_is_fast_and_has_examples_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
-    code = (
-        "import sys, memgen.cli\ntry: memgen.cli.main(['--help'])\nexcept SystemExit: sys.exit('torch' in sys.modules)"
-    )
+    code = "import sys\nfrom memgen.cli.main import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+    code += "sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
     for command in (
         "train",

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
+from memgen.core.layers import NORMS
+from memgen.core.likelihoods import LIKELIHOODS, Head, check_values, draw
+from memgen.core.memory import ATTENTIONS, COMPOSITIONS, SPARSE_ATTENTIONS, Memory
+from memgen.core.model import Batch
+from memgen.core.objective import BOUNDS, CHOOSING, ESTIMATORS, importance
 from memgen.data import DATASETS
-from memgen.layers import NORMS
-from memgen.likelihoods import LIKELIHOODS, Head, check_values, draw
-from memgen.memory import ATTENTIONS, COMPOSITIONS, SPARSE_ATTENTIONS, Memory
-from memgen.model import Batch
-from memgen.objective import BOUNDS, CHOOSING, ESTIMATORS, importance
-from memgen.recipe import Recipe, build
+from memgen.recipes.settings import Recipe, build
 
 ROWS = [(5,), (2, 3)]
 """Shapes before the feature axis: rows, and samples of rows."""

@@ -19,10 +19,11 @@ import numpy as np
 import pytest
 import torch
 
-from memgen.cli import main
-from memgen.data import DATASETS, Dataset, dataset, digits, ocr_letters
+from memgen.cli.main import main
+from memgen.data import DATASETS, Dataset, dataset
 from memgen.data.files import download, npm_package
-from memgen.data.mnist import FILES, NPM_PACKAGE
+from memgen.data.sets import digits, ocr_letters
+from memgen.data.sets.mnist import FILES, NPM_PACKAGE
 from memgen.errors import MemgenError
 from tests.conftest import needs_data
 
@@ -265,7 +266,7 @@ def test_a_data_set_of_ones_own() -> None:
 
 
 def test_binarisation_has_the_stated_probabilities() -> None:
-    from memgen.seeds import binarise
+    from memgen.core.noise import binarise
 
     grey = torch.full((20_000, 2), 0.25)
     assert binarise(grey).mean().item() == pytest.approx(0.25, abs=0.01)

@@ -13,14 +13,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from memgen.accelerate import decoding
+from memgen.accelerate.program import blas
+from memgen.core.layers import frozen
+from memgen.core.memory import Memory
+from memgen.core.model import DGM, Batch
+from memgen.core.noise import BLOCK, ExampleNoise, binarise
 from memgen.errors import MemgenError
-from memgen.layers import frozen
-from memgen.memory import Memory
-from memgen.model import DGM, Batch
-from memgen.native.program import blas
-from memgen.recipe import Recipe, build
-from memgen.seeds import BLOCK, ExampleNoise, binarise
-from memgen.tasks import decoding, density
+from memgen.recipes.settings import Recipe, build
+from memgen.tasks import density
 from memgen.tasks.density import (
     Likelihood,
     join,
@@ -30,7 +31,7 @@ from memgen.tasks.density import (
     side_by_side,
     standard_error,
 )
-from memgen.train import collect_statistics
+from memgen.training.fit import collect_statistics
 from tests.exact import linear_gaussian
 
 

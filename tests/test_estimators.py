@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import memgen
 from memgen.errors import MemgenError
-from memgen.estimators import MemDensity, MemImputer
+from memgen.estimators.table import MemDensity, MemImputer
 
 pd = pytest.importorskip("pandas", reason="tables with text come as DataFrames: pip install pandas")
 

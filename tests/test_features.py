@@ -9,10 +9,10 @@ import torch
 from sklearn.svm import LinearSVC
 
 import memgen
-from memgen.recipe import Recipe, build
+from memgen.recipes.settings import Recipe, build
 from memgen.tasks.classification import GRID, PAPER, choose, classify, svm
 from memgen.tasks.features import features
-from memgen.train import collect_statistics
+from memgen.training.fit import collect_statistics
 from tests.exact import linear_gaussian
 
 

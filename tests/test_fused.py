@@ -15,17 +15,17 @@ import pytest
 import torch
 from torch.nn.utils.parametrizations import weight_norm
 
-from memgen import train
-from memgen.fused import share
-from memgen.fused.blocks import blocks
-from memgen.fused.step import Step, fits
-from memgen.fused.written import Written, step_of
-from memgen.memory import Memory
-from memgen.model import DGM, Batch
-from memgen.native.program import blas
-from memgen.objective import CHOOSING
-from memgen.recipe import Recipe, build
-from memgen.train import begin, step_loss, train_step
+from memgen.accelerate import share
+from memgen.accelerate.blocks import blocks
+from memgen.accelerate.program import blas
+from memgen.accelerate.step import Step, fits
+from memgen.accelerate.written import Written, step_of
+from memgen.core.memory import Memory
+from memgen.core.model import DGM, Batch
+from memgen.core.objective import CHOOSING
+from memgen.recipes.settings import Recipe, build
+from memgen.training import fit as train
+from memgen.training.fit import begin, step_loss, train_step
 
 needs_kernels = pytest.mark.skipif(
     not blas(), reason="there is no C compiler here, or a torch without MKL, so autograd does all steps"

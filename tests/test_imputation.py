@@ -11,15 +11,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from memgen.core.model import DGM, Batch
+from memgen.core.noise import RowNoise
 from memgen.errors import MemgenError
-from memgen.model import DGM, Batch
-from memgen.recipe import Recipe, build
-from memgen.seeds import RowNoise
+from memgen.recipes.settings import Recipe, build
 from memgen.tasks.density import standard_error
 from memgen.tasks.imputation import AUTHORS_BATCH, METHODS, importance, imputations, impute, join
 from memgen.tasks.patterns import missing_entries, scaled_patterns
 from memgen.tasks.scores import row_errors, squared_error
-from memgen.train import collect_statistics
+from memgen.training.fit import collect_statistics
 from tests.exact import LinearGaussian, linear_gaussian
 
 COPIES = 1000

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 import memgen
+from memgen.core.layers import linear
+from memgen.core.memory import Preference
+from memgen.core.model import DGM
 from memgen.errors import MemgenError
-from memgen.layers import linear
-from memgen.memory import Preference
-from memgen.model import DGM
-from memgen.recipe import Recipe, build
+from memgen.recipes.settings import Recipe, build
 from memgen.tasks.density import log_likelihood, standard_error
 from memgen.tasks.inspection import (
     ablation,
@@ -36,7 +36,7 @@ from memgen.tasks.inspection import (
     without,
 )
 from memgen.tasks.sampling import sample
-from memgen.train import collect_statistics
+from memgen.training.fit import collect_statistics
 
 
 def stirred(*settings: str, columns: int = 9) -> tuple[DGM, Tensor]:
@@ -228,11 +228,11 @@ def test_a_model_without_memory_is_refused() -> None:
 
 COMPILED = """
 import torch
-from memgen.model import Batch
-from memgen.recipe import Recipe, build
+from memgen.core.model import Batch
+from memgen.recipes.settings import Recipe, build
 from memgen.tasks.inspection import places, preferences, replaced
 from memgen.tasks.sampling import sample
-from memgen.train import begin, collect_statistics, train_step
+from memgen.training.fit import begin, collect_statistics, train_step
 
 recipe = Recipe().override(["model.hidden=[8]", "model.slots=[4]", "model.latent=3", "model.composition=sum"])
 model, x = build(recipe, 9), (torch.rand(20, 9) < 0.5).float()

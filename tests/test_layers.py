@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import nn
 
+from memgen.accelerate.functions import EPSILON, standardised_mean
+from memgen.core.layers import BatchNorm, Dense, Frozen, has_statistics, write_statistics
+from memgen.core.model import Batch
+from memgen.core.noise import Purpose, generator
 from memgen.data import dataset
 from memgen.errors import MemgenError
-from memgen.layers import BatchNorm, Dense, Frozen, has_statistics, write_statistics
-from memgen.model import Batch
-from memgen.native.functions import EPSILON, standardised_mean
-from memgen.recipe import Recipe, build
-from memgen.seeds import Purpose, generator
+from memgen.recipes.settings import Recipe, build
 from memgen.tasks.density import log_likelihood
-from memgen.train import collect_statistics, fit
+from memgen.training.fit import collect_statistics, fit
 
 
 def test_training_normalises_with_all_rows_of_all_samples() -> None:

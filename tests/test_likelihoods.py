@@ -8,8 +8,8 @@ import math
 import pytest
 import torch
 
+from memgen.core.likelihoods import Bernoulli, Categorical, Gaussian, check_values, draw
 from memgen.errors import MemgenError
-from memgen.likelihoods import Bernoulli, Categorical, Gaussian, check_values, draw
 
 
 def test_bernoulli_decoder_sums_to_one_over_all_x() -> None:

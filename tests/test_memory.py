@@ -9,10 +9,10 @@ from jaxtyping import TypeCheckError
 from numpy.typing import NDArray
 from torch import Tensor
 
+from memgen.accelerate.functions import EPSILON
+from memgen.core.layers import NORMS, Dense, MemoryLayer
+from memgen.core.memory import ATTENTIONS, COMPOSITIONS, SPARSE_ATTENTIONS, Attention, Memory, Preference, ProductKeys
 from memgen.errors import MemgenError
-from memgen.layers import NORMS, Dense, MemoryLayer
-from memgen.memory import ATTENTIONS, COMPOSITIONS, SPARSE_ATTENTIONS, Attention, Memory, Preference, ProductKeys
-from memgen.native.functions import EPSILON
 
 
 def layer(attention: str, composition: str) -> MemoryLayer:

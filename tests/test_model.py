@@ -7,15 +7,15 @@ import itertools
 import pytest
 import torch
 
+from memgen.core.layers import NORMS, Dense
+from memgen.core.likelihoods import Bernoulli, Gaussian
+from memgen.core.model import DGM, Batch, Conditional, count_parameters
+from memgen.core.objective import importance, local_reconstruction, loss, plain
 from memgen.data import DATASETS
-from memgen.layers import NORMS, Dense
-from memgen.likelihoods import Bernoulli, Gaussian
-from memgen.model import DGM, Batch, Conditional, count_parameters
-from memgen.objective import importance, local_reconstruction, loss, plain
-from memgen.recipe import Recipe, build, recipe_names
+from memgen.recipes.settings import Recipe, build, recipe_names
 from memgen.tasks.density import log_likelihood
 from memgen.tasks.sampling import sample
-from memgen.train import collect_statistics, fit
+from memgen.training.fit import collect_statistics, fit
 from tests.exact import linear_gaussian
 
 COUNTS = {

@@ -15,14 +15,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from memgen.memory import ProductKeys
-from memgen.model import Batch
-from memgen.native import functions as native
-from memgen.native import library
-from memgen.native.library import flushed_denormals
-from memgen.native.program import Program, Tape, blas
-from memgen.objective import importance, local_reconstruction, loss, plain
-from memgen.recipe import Recipe, build
+from memgen.accelerate import functions as native
+from memgen.accelerate import library
+from memgen.accelerate.library import flushed_denormals
+from memgen.accelerate.program import Program, Tape, blas
+from memgen.core.memory import ProductKeys
+from memgen.core.model import Batch
+from memgen.core.objective import importance, local_reconstruction, loss, plain
+from memgen.recipes.settings import Recipe, build
 
 kernels = library.library()
 needs_kernels = pytest.mark.skipif(kernels is None, reason="there is no C compiler here, so memgen runs plain torch")
@@ -314,7 +314,7 @@ def test_flushing_changes_a_step_by_nothing_that_matters() -> None:
 
 def test_without_a_compiler_and_when_it_fails_there_is_plain_torch(tmp_path: Path) -> None:
     """Also: nothing half-made is left in the cache."""
-    code = "from memgen.native.library import library; print(library() is None)"
+    code = "from memgen.accelerate.library import library; print(library() is None)"
     broken = tmp_path / "cc"
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(0o755)
@@ -327,8 +327,8 @@ def test_without_a_compiler_and_when_it_fails_there_is_plain_torch(tmp_path: Pat
 
 NARROW = """
 import torch
-from memgen.native import library
-from memgen.native.program import Program, Tape, blas
+from memgen.accelerate import library
+from memgen.accelerate.program import Program, Tape, blas
 assert library.library() is not None and blas()
 torch.set_num_threads(1)
 tiles = [(m, 3, n) for m in range(1, 8) for n in (8, 16, 24, 32)]
@@ -365,7 +365,7 @@ def test_a_machine_with_a_compiler_has_kernels() -> None:
 
 MANY_THREADS = """
 import torch
-from memgen.native import functions as native
+from memgen.accelerate import functions as native
 torch.set_num_threads(64)
 for rows in (1, 3, 40, 1000):
     h = torch.randn(rows, 700, requires_grad=True)
@@ -422,7 +422,7 @@ def test_a_slot_that_does_not_exist_is_refused(index: list[list[int]]) -> None:
 
 @needs_kernels
 def test_a_damaged_library_in_the_cache_is_made_again(tmp_path: Path) -> None:
-    code = "from memgen.native.library import library; print(library() is None)"
+    code = "from memgen.accelerate.library import library; print(library() is None)"
     environment = os.environ | {"MEMGEN_CACHE": str(tmp_path)}
     for _ in range(2):
         answer = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from memgen.layers import BatchNorm
-from memgen.model import DGM, Batch
-from memgen.objective import (
+from memgen.core.layers import BatchNorm
+from memgen.core.model import DGM, Batch
+from memgen.core.objective import (
     CHOOSING,
     ESTIMATORS,
     Bound,
@@ -21,7 +21,7 @@ from memgen.objective import (
     loss,
     plain,
 )
-from memgen.recipe import Recipe, build
+from memgen.recipes.settings import Recipe, build
 
 LEVELS = {1: ["model.hidden=[3]", "model.latent=2"], 2: ["model.hidden=[[3], [3]]", "model.latent=[2, 1]"]}
 
@@ -286,7 +286,7 @@ def test_at_batch_norm_q_is_compared_with_its_own_normalised_pre_activation() ->
     x = torch.rand(30, 6)
     inference = model(Batch(x), model.noise(1, 30, torch.Generator().manual_seed(0)))
     norm = model.q[0].layers[0].norm
-    from memgen.native.functions import standardised_mean
+    from memgen.accelerate.functions import standardised_mean
 
     torch.testing.assert_close(
         norm.gamma * standardised_mean(inference.up[0][0].pre) + norm.beta, norm(inference.up[0][0].pre)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from memgen.native import library
-from memgen.optimizer import Adam, Settings
+from memgen.accelerate import library
+from memgen.training.optimizer import Adam, Settings
 
 SETTINGS = Settings(rate=0.05, epsilon=1e-8, weight_decay=0.1, ema=0.7)
 
@@ -70,7 +70,7 @@ def test_kernels_and_formulas_agree(every_row: bool, monkeypatch: pytest.MonkeyP
     found = []
     for native in (True, False):
         if not native:
-            monkeypatch.setattr("memgen.optimizer.serves", lambda *tensors: False)
+            monkeypatch.setattr("memgen.training.optimizer.serves", lambda *tensors: False)
         model, averaged = Table(), Table()
         optimizer = Adam(model, averaged, ["M"])
         norms = steps(model, optimizer, True, every_row, SETTINGS._replace(clip_norm=2.0, clip_value=0.3))
@@ -107,7 +107,7 @@ def test_sizes_threads_and_places_make_no_difference(
         found = trained()
     finally:
         torch.set_num_threads(before)
-    monkeypatch.setattr("memgen.optimizer.serves", lambda *tensors: False)
+    monkeypatch.setattr("memgen.training.optimizer.serves", lambda *tensors: False)
     for a, b in zip(found, trained(), strict=True):
         torch.testing.assert_close(a, b, atol=5e-6, rtol=1e-5)
 
@@ -124,7 +124,7 @@ def test_a_gradient_of_zero_changes_nothing_however_small_epsilon_is() -> None:
 @pytest.mark.parametrize("plain", [False, True])
 def test_when_all_rows_are_read_rows_equal_the_whole(plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if plain:
-        monkeypatch.setattr("memgen.optimizer.serves", lambda *tensors: False)
+        monkeypatch.setattr("memgen.training.optimizer.serves", lambda *tensors: False)
     found = []
     for sparse in (True, False):
         model, averaged = Table(), Table()

@@ -20,16 +20,16 @@ from PIL import Image
 
 import memgen
 from memgen import progress
-from memgen.cli import main
+from memgen.cli.main import main
 from memgen.data.cells import split_rows
 from memgen.data.columns import Columns
 from memgen.data.form import Form, Origin
 from memgen.data.incomplete import read_incomplete
 from memgen.data.own import read_own
 from memgen.data.texts import as_texts
-from memgen.run import WEIGHTS, Run, read_model
-from memgen.session import Session
-from memgen.storage import load_tensors, save_tensors
+from memgen.runs.run import WEIGHTS, Run, read_model
+from memgen.runs.session import Session
+from memgen.runs.storage import load_tensors, save_tensors
 from memgen.tasks.density import bits_per_dimension
 from memgen.tasks.patterns import missing_entries
 from tests.test_cli import refused, told

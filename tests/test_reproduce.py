@@ -16,24 +16,24 @@ import torch
 from PIL import Image
 
 import memgen
-from memgen import zoo
-from memgen.cli import main, parse
-from memgen.commands import reproduction
-from memgen.commands.reproduction import budget
+import reproduction.__main__ as reproduction
+from memgen.cli.main import main, parse
+from memgen.core.model import count_parameters
 from memgen.data import DATASETS, dataset
 from memgen.errors import MemgenError
-from memgen.model import count_parameters
-from memgen.recipe import Recipe, build, recipe_names
-from memgen.reproduce import analyses, jobs, pairs, rows
-from memgen.reproduce import sweep as sweeping
-from memgen.reproduce.analyses import group
-from memgen.reproduce.jobs import Job, Place, chosen, read_result
-from memgen.reproduce.page import mismatches, page
-from memgen.reproduce.rows import GROUPS, IMPUTATION_PAPER, PAIRS, ROWS, Row, Scoring, trained_by
-from memgen.reproduce.sweep import recipes
-from memgen.run import WEIGHTS, Run, read_model
-from memgen.storage import load_tensors, save_tensors
+from memgen.recipes.settings import Recipe, build, recipe_names
+from memgen.runs import zoo
+from memgen.runs.run import WEIGHTS, Run, read_model
+from memgen.runs.storage import load_tensors, save_tensors
 from memgen.tasks.density import standard_error
+from reproduction import analyses, jobs, pairs, rows
+from reproduction import sweep as sweeping
+from reproduction.__main__ import budget
+from reproduction.analyses import group
+from reproduction.jobs import Job, Place, chosen, read_result
+from reproduction.page import mismatches, page
+from reproduction.rows import GROUPS, IMPUTATION_PAPER, PAIRS, ROWS, Row, Scoring, trained_by
+from reproduction.sweep import recipes
 from tests.conftest import needs_data
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -620,7 +620,7 @@ def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         (["--ship", "mnist-vae"], "no result yet"),
         (
             ["--ship", "mnist-vae", "--seed", "1"],
-            "mnist-vae-finish-seed1 has no result yet: memgen reproduce mnist-vae --schedule finish --seed 1",
+            "mnist-vae-finish-seed1 has no result yet: python -m reproduction mnist-vae --schedule finish --seed 1",
         ),
         (["--ship", "mnist-vae", "--budget", "1m"], "--budget does not go with --ship"),
         (["--ship", "slots"], "no row with weights"),

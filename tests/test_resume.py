@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from memgen.run import CHECKPOINT, METRICS, WEIGHTS
-from memgen.storage import load_tensors
+from memgen.runs.run import CHECKPOINT, METRICS, WEIGHTS
+from memgen.runs.storage import load_tensors
 from tests.child import child
 
 # Children are forked from a server process that has imported torch but never used it: a start costs milliseconds.
 FORK = multiprocessing.get_context("forkserver")
-FORK.set_forkserver_preload(["memgen.commands", "sklearn.datasets", "torch._dynamo"])
+FORK.set_forkserver_preload(["memgen.cli", "sklearn.datasets", "torch._dynamo"])
 
 SETTINGS = ["model.hidden=[16]", "model.latent=4", "model.slots=[5]", "training.epochs=20", "training.ema=0.9"]
 SETTINGS += ["training.evaluate_every=7", "training.evaluate_rows=20", "training.batch_size=50"]

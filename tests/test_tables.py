@@ -12,19 +12,19 @@ import torch
 from scipy import integrate, stats
 from torch import Tensor
 
+from memgen.core.likelihoods import Count, DiscretisedLogistic, Mixed, Positive, Real, check_values, draw
+from memgen.core.likelihoods.count import NegativeBinomialColumns
+from memgen.core.likelihoods.mixed import Kind
+from memgen.core.likelihoods.pixels import TOP, DiscretisedLogisticColumns
+from memgen.core.model import DGM, Batch
+from memgen.core.objective import importance
 from memgen.data.dataset import Dataset
 from memgen.errors import MemgenError
-from memgen.likelihoods import Count, DiscretisedLogistic, Mixed, Positive, Real, check_values, draw
-from memgen.likelihoods.count import NegativeBinomialColumns
-from memgen.likelihoods.mixed import Kind
-from memgen.likelihoods.pixels import TOP, DiscretisedLogisticColumns
-from memgen.model import DGM, Batch
-from memgen.objective import importance
-from memgen.recipe import Recipe, build
-from memgen.start import gaussian, principal, start_linear
+from memgen.recipes.settings import Recipe, build
 from memgen.tasks.density import log_likelihood
 from memgen.tasks.imputation import impute
-from memgen.train import adapt, begin, fit
+from memgen.training.fit import adapt, begin, fit
+from memgen.training.initial import gaussian, principal, start_linear
 
 KINDS: list[Kind] = [("real", 0), ("categorical", 3), ("count", 0), ("binary", 2), ("positive", 0), ("real", 0)]
 

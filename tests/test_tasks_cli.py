@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import memgen
-import missing_pixels
-from memgen import cli
-from memgen.cli import main
-from memgen.commands.reporting import names, subject
-from memgen.figures.curves import shared_limits
+from benchmarks import missing_pixels
+from memgen.cli import main as cli
+from memgen.cli.main import main
+from memgen.cli.reporting import names, subject
+from memgen.report.figures.curves import shared_limits
 from memgen.report.gather import Gathered, paired_difference, to_score
 from memgen.report.page import differences
 from memgen.tasks import imputation
@@ -483,7 +483,7 @@ def test_help_does_not_wait_for_torch() -> None:
     import subprocess
     import sys
 
-    code = "import sys; from memgen.cli import parser; parser().format_help(); sys.exit('torch' in sys.modules)"
+    code = "import sys; from memgen.cli.main import parser; parser().format_help(); sys.exit('torch' in sys.modules)"
     clock = time.perf_counter()
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     assert time.perf_counter() - clock < 20

@@ -15,16 +15,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from memgen import train
-from memgen.cli import main
+from memgen.cli.main import main
+from memgen.core.model import DGM, Batch
+from memgen.core.objective import importance, loss, plain
 from memgen.data import Dataset, dataset
 from memgen.errors import MemgenError
-from memgen.model import DGM, Batch
-from memgen.objective import importance, loss, plain
-from memgen.recipe import Recipe, build
-from memgen.run import Run, load
+from memgen.recipes.settings import Recipe, build
+from memgen.runs.run import Run, load
 from memgen.tasks.density import log_likelihood
-from memgen.train import (
+from memgen.training import fit as train
+from memgen.training.fit import (
     Epoch,
     NonFiniteError,
     State,

@@ -2,11 +2,11 @@
 
 from memgen.data.columns import KINDS, Column, Columns
 from memgen.data.dataset import Dataset
-from memgen.data.digits import DIGITS
 from memgen.data.files import Source
-from memgen.data.frey_faces import FREY_FACES, OTHER_SPLITS
-from memgen.data.mnist import MNIST, MNIST_255
-from memgen.data.ocr_letters import OCR_LETTERS
+from memgen.data.sets.digits import DIGITS
+from memgen.data.sets.frey_faces import FREY_FACES, OTHER_SPLITS
+from memgen.data.sets.mnist import MNIST, MNIST_255
+from memgen.data.sets.ocr_letters import OCR_LETTERS
 from memgen.errors import unknown
 
 DATASETS: dict[str, Source] = {

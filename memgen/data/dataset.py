@@ -10,9 +10,9 @@ from jaxtyping import Float, Int, Real, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
+from memgen.core.noise import BINARISATION_SEED, binarise
 from memgen.data.columns import Columns
 from memgen.errors import MemgenError, unknown
-from memgen.seeds import BINARISATION_SEED, binarise
 
 SPLITS = ("train", "valid", "test")
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memgen.cache import cache_folder
+from memgen.data.cache import cache_folder
 from memgen.errors import MemgenError
 
 if TYPE_CHECKING:

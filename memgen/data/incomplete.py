@@ -26,11 +26,11 @@ from memgen.data.cells import bare, comma_hint, is_missing, number, read_opening
 from memgen.data.columns import Columns
 from memgen.data.incomplete_tables import read_parquet_holes, read_text_table
 from memgen.data.lines import Lines, check_width, read_lines
+from memgen.data.output import write_atomically
 from memgen.data.own_images import find_images
 from memgen.data.pictures import open_picture
 from memgen.data.texts import as_values
 from memgen.errors import MemgenError
-from memgen.storage import write_atomically
 
 
 @runtime_checkable

@@ -17,6 +17,7 @@ from torch import Tensor
 from memgen.data.cells import bare, read_opening, split_rows
 from memgen.data.columns import Columns
 from memgen.data.lines import Lines, read_lines
+from memgen.data.output import write_atomically
 from memgen.data.own_tables import (
     LABELS,
     Wanted,
@@ -28,7 +29,6 @@ from memgen.data.own_tables import (
 )
 from memgen.data.texts import as_texts, as_values, quoted
 from memgen.errors import MemgenError
-from memgen.storage import write_atomically
 
 
 def find_columns(columns: Columns, names: tuple[str, ...]) -> list[int]:

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 from jaxtyping import Float
 from torch import Tensor
 
+from memgen.core.model import count_parameters
 from memgen.data import Dataset
-from memgen.figures.base import Figure
-from memgen.figures.curves import training_curves
-from memgen.figures.images import image_grid, image_rows
-from memgen.figures.memory import memory_figures
-from memgen.model import count_parameters
-from memgen.run import Run, Saved
-from memgen.scoring import bits_of, fill, imputation_error, look, score
+from memgen.report.figures.base import Figure
+from memgen.report.figures.curves import training_curves
+from memgen.report.figures.images import image_grid, image_rows
+from memgen.report.figures.memory import memory_figures
+from memgen.runs.run import Run, Saved
+from memgen.runs.scores import bits_of, fill, imputation_error, look, score
 from memgen.tasks.density import BitsPerDimension, Likelihood
 from memgen.tasks.imputation import method_for
 from memgen.tasks.inspection import MOST_SLOTS, places

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import memgen
+from memgen.data.output import write_atomically
 from memgen.data.values import some
-from memgen.figures.base import Figure
+from memgen.report.figures.base import Figure
 from memgen.report.gather import STEPS, Gathered, paired_difference, same_data
-from memgen.storage import write_atomically
 from memgen.tasks.density import standard_error
 
 HEADS = {

@@ -23,12 +23,12 @@ from jaxtyping import Float, Float64, Int, Real
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from memgen.accelerate.decoding import Decoders, fits
+from memgen.core.layers import evaluating, frozen
+from memgen.core.likelihoods import GaussianColumns, check_values
+from memgen.core.model import DGM, Batch, Encoding, Levels
+from memgen.core.noise import BLOCK, ExampleNoise, binarise
 from memgen.errors import MemgenError
-from memgen.layers import evaluating, frozen
-from memgen.likelihoods import GaussianColumns, check_values
-from memgen.model import DGM, Batch, Encoding, Levels
-from memgen.seeds import BLOCK, ExampleNoise, binarise
-from memgen.tasks.decoding import Decoders, fits
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def log_likelihood(
     Where the model was built with `mask`, NaN is a missing entry, and log p is that of the others. A row's noise is a
     function of `seed` and of its key: by default its place among the rows.
 
-    >>> from memgen.recipe import Recipe, build
+    >>> from memgen.recipes.settings import Recipe, build
     >>> model = build(Recipe().override(["model.hidden=[]", "model.latent=2"]), columns=3)
     >>> result = log_likelihood(model, torch.tensor([[0.0, 1.0, 1.0]]), samples=500)
     >>> result.elbo.item() <= result.bounds[50].item() <= result.mean

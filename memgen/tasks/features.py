@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from memgen.layers import evaluating
-from memgen.model import DGM, Batch
+from memgen.core.layers import evaluating
+from memgen.core.model import DGM, Batch
 
 CHUNK = 1000
 
@@ -25,7 +25,7 @@ class Features(NamedTuple):
 def features(model: DGM, x: Float[Tensor, "N D"]) -> Features:
     """Features of every row, in which NaN is missing; they depend on nothing but the row.
 
-    >>> from memgen.recipe import Recipe, build
+    >>> from memgen.recipes.settings import Recipe, build
     >>> model = build(Recipe().override(["model.hidden=[8, 5]", "model.latent=2", "model.norm=none"]), columns=3)
     >>> found = features(model, torch.rand(4, 3))
     >>> found.mean.shape, found.last.shape

@@ -23,11 +23,11 @@ import torch
 from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
+from memgen.core.layers import require_statistics
+from memgen.core.likelihoods import Distribution, GaussianColumns, Head, check_values
+from memgen.core.model import DGM, Batch, Encoding, Terms
+from memgen.core.noise import Choices, RowNoise, StepNoise
 from memgen.errors import MemgenError, unknown
-from memgen.layers import require_statistics
-from memgen.likelihoods import Distribution, GaussianColumns, Head, check_values
-from memgen.model import DGM, Batch, Encoding, Terms
-from memgen.seeds import Choices, RowNoise, StepNoise
 
 AUTHORS_BATCH = 1000
 """Images whose statistics the authors' program normalised with."""
@@ -295,7 +295,7 @@ def impute(
     each a draw from p(x|z) of a state or, with `smooth`, its mean, for binary data that stand for grey levels. Row i
     depends neither on the batches nor on the rows beside it. Without a method: `importance`, or `gibbs` for draws.
 
-    >>> from memgen.recipe import Recipe, build
+    >>> from memgen.recipes.settings import Recipe, build
     >>> model = build(Recipe().override(["model.hidden=[]", "model.latent=2"]), columns=3)
     >>> x = torch.tensor([[0.0, 1.0, torch.nan]])
     >>> impute(model, x, ~x.isnan(), steps=20, draws=5).draws[:, 0].unique(dim=0)[:, :2]

@@ -17,12 +17,12 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor, nn
 
+from memgen.core.layers import Activation, MemoryLayer, evaluating
+from memgen.core.memory import Preference
+from memgen.core.model import DGM, Batch, Levels, Terms
+from memgen.core.noise import BLOCK, ExampleNoise, RowNoise
+from memgen.core.objective import importance
 from memgen.errors import MemgenError
-from memgen.layers import Activation, MemoryLayer, evaluating
-from memgen.memory import Preference
-from memgen.model import DGM, Batch, Levels, Terms
-from memgen.objective import importance
-from memgen.seeds import BLOCK, ExampleNoise, RowNoise
 from memgen.tasks.density import standard_error
 from memgen.tasks.sampling import sample
 
@@ -101,7 +101,7 @@ def dense(h_a: Preference, slots: int) -> Float[Tensor, "*rows slots"]:
 def preferences(model: DGM, x: Float[Tensor, "N D"], *, seed: int = 0) -> dict[str, Float[Tensor, "N slots"]]:
     """h_a of every row for one z ~ q(z|x), divided by its sum: which part of its reading falls on each slot.
 
-    >>> from memgen.recipe import Recipe, build
+    >>> from memgen.recipes.settings import Recipe, build
     >>> model = build(Recipe().override(["model.hidden=[8]", "model.slots=[5]", "model.norm=none"]), columns=3)
     >>> preferences(model, torch.rand(4, 3))["layer 1"].sum(-1).allclose(torch.ones(4))
     True

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from memgen.core.noise import Purpose, stream
 from memgen.errors import MemgenError
-from memgen.seeds import Purpose, stream
 
 PATTERNS = "rect-N, rand-P, half (the left one), half-left, half-right, half-top, half-bottom"
 

@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from memgen.core.layers import evaluating
+from memgen.core.likelihoods import draw as draw_from
+from memgen.core.model import DGM, Batch
+from memgen.core.noise import Purpose, generator, stream
 from memgen.errors import MemgenError
-from memgen.layers import evaluating
-from memgen.likelihoods import draw as draw_from
-from memgen.model import DGM, Batch
-from memgen.seeds import Purpose, generator, stream
 
 ROWS = 100
 """Rows drawn from one generator. Fixed: it is part of what a seed means."""
@@ -25,7 +25,7 @@ def sample(model: DGM, n: int, *, seed: int = 0, draw: bool = False, hold: int =
     The first of them are the same however many are asked for. z is drawn level by level from the top; the top `hold`
     levels are drawn once and shared by all rows: what differs then is what the levels below decide.
 
-    >>> from memgen.recipe import Recipe, build
+    >>> from memgen.recipes.settings import Recipe, build
     >>> model = build(Recipe().override(["model.norm=none"]), columns=4)
     >>> sample(model, 3, draw=True).unique()
     tensor([0., 1.])

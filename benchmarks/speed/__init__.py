@@ -1,0 +1,1 @@
+"""How fast memgen is on this machine, beside other programs and beside the least time possible."""

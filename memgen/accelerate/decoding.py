@@ -1,0 +1,233 @@
+"""log w of many samples of a few rows, for the paper's models: P as a list of calls (native/program.py).
+
+`density.log_weights` says what is computed; tests/test_density.py holds both together. A few hundred rows at a time go
+through the whole net, so that what one call has written the next finds in the cache: an evaluation takes 0.94 of the
+time that it takes with torch's own calls on all samples of a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+import torch
+from jaxtyping import Float, Float64, Int
+from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook as has_global_hooks
+
+from memgen.accelerate.functions import MOST_PAIRS
+from memgen.accelerate.library import addresses, serves
+from memgen.accelerate.program import Program, Tape, blas
+from memgen.core.layers import Frozen, MemoryLayer
+from memgen.core.likelihoods import Bernoulli, Gaussian, GaussianColumns
+from memgen.core.memory import Attention, Memory, Mlp, ProductKeys, Sum, pairs_of_ranks, softmax
+from memgen.core.model import DGM, Conditional, Levels
+
+ROWS = 400
+"""Through the net at once: of 200 to 2,000 this was fastest."""
+
+
+def fits(model: DGM) -> bool:
+    """Whether P of a frozen model can be written down: the classes of the paper's models, one level, layers that fit
+    each other, nothing hooked, float32 on the CPU, and a torch whose matrix products are MKL's."""
+    p = model.p[0]
+    return (
+        type(model) is DGM
+        and not model.mask
+        and len(model.p) == 1
+        and type(p) is Conditional
+        and not p.skip
+        and type(p.head) in (Bernoulli, Gaussian)
+        and all(map(linear_fits, p.head.children()))
+        and all(map(_layer_fits, p.layers))
+        and _sizes_fit(model)
+        and not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+        and not has_global_hooks()
+        and serves(*model.parameters(), *(buffer for buffer in p.buffers() if buffer.is_floating_point()))
+        and blas()
+    )
+
+
+def _sizes_fit(model: DGM) -> bool:
+    p = cast(Conditional, model.p[0])
+    layers = [cast(Frozen, layer.dense if isinstance(layer, MemoryLayer) else layer) for layer in p.layers]
+    return sizes_chain(layers, model.latent[0], [*p.head.children()], model.likelihood.columns)
+
+
+def sizes_chain(layers: Sequence[nn.Module], inputs: int, heads: Sequence[nn.Module], outputs: int) -> bool:
+    """Whether each linear map takes what the one before gives, from the inputs on, and all heads give the outputs."""
+    for layer in layers:
+        units, taken = cast(Tensor, layer.weight).shape
+        if taken != inputs or len(cast(Tensor, layer.bias)) != units:
+            return False
+        inputs = units
+    return all(cast(Tensor, head.weight).shape == (outputs, inputs) for head in heads)
+
+
+def _layer_fits(layer: nn.Module) -> bool:
+    if type(layer) is MemoryLayer:
+        return type(layer.dense) is Frozen and recall_fits(layer)
+    return type(layer) is Frozen
+
+
+def recall_fits(layer: MemoryLayer) -> bool:
+    """Whether the memory of a layer is one of the paper's, dense over all slots, or read by product keys."""
+    attention, memory = layer.attention, layer.memory
+    return (
+        (_dense_fits(attention, memory) or _keys_fit(attention, memory))
+        and attention.squash in (torch.sigmoid, softmax)
+        and type(layer.composition) in (Mlp, Sum)
+    )
+
+
+def _dense_fits(attention: nn.Module, memory: nn.Module) -> bool:
+    return (
+        type(attention) is Attention
+        and attention.top is None
+        and linear_fits(attention.A)
+        and type(memory) is Memory
+        and not memory.sparse
+        and attention.A.weight.shape == memory.M.shape  # slots and features
+    )
+
+
+def _keys_fit(attention: nn.Module, memory: nn.Module) -> bool:
+    return (
+        type(attention) is ProductKeys
+        and type(memory) is Memory
+        and memory.sparse
+        and memory.M.shape == (attention.side**2, sum(attention.halves))
+        and all(map(linear_fits, (attention.first, attention.second)))
+        and [*map(_sizes, (attention.first, attention.second))] == [(attention.side, half) for half in attention.halves]
+        and attention.pairs.shape[1] <= MOST_PAIRS
+        and attention.pairs.device.type == "cpu"
+        and attention.pairs.equal(pairs_of_ranks(attention.top, attention.side))  # the kernel relies on it
+    )
+
+
+def _sizes(linear: nn.Linear) -> tuple[int, ...]:
+    return tuple(linear.weight.shape)
+
+
+def linear_fits(module: nn.Module) -> bool:
+    return type(module) is nn.Linear and module.bias is not None
+
+
+def read(layer: MemoryLayer) -> int:
+    """How many slots an input reads: all, or those that are chosen for it."""
+    keys = layer.attention
+    return keys.top if isinstance(keys, ProductKeys) else len(cast(Memory, layer.memory).M)
+
+
+class Chosen(NamedTuple):
+    """Places for what product keys need more than others: the scores of both halves, and which slots they choose."""
+
+    first: Float[Tensor, "rows side"]
+    second: Float[Tensor, "rows side"]
+    slots: Int[Tensor, "rows top"]
+
+
+def recall(
+    tape: Tape, layer: MemoryLayer, h_g: Tensor, h_a: Tensor, h_m: Tensor, out: Tensor, chosen: Chosen | None = None
+) -> None:
+    """h_a = f_a(h_g), h_m = M h_a and f_c(h_g, h_m); `chosen` is for product keys."""
+    attention, memory, composition = layer.attention, cast(Memory, layer.memory), layer.composition
+    if chosen is not None:
+        _choose(tape, cast(ProductKeys, attention), h_g, h_a, chosen)
+    else:
+        tape.linear(cast(Attention, attention).A, h_g, h_a)
+    if attention.squash is softmax:
+        tape.add("softmax", h_a, *h_a.shape, h_a)
+    else:
+        tape.add("sigmoid", h_a, h_a.numel(), h_a)
+    if chosen is not None:
+        tape.add("read_rows", memory.M, chosen.slots, h_a, *h_a.shape, memory.M.shape[1], h_m)
+    else:
+        tape.product(h_a, memory.M, h_m)
+    if isinstance(composition, Mlp):
+        tape.add("mlp", h_g, h_m, *h_g.shape, addresses(coefficients(composition)), out)
+    else:
+        tape.add("sum", h_g, h_m, h_g.numel(), out)
+
+
+def _choose(tape: Tape, keys: ProductKeys, h_g: Tensor, scores: Tensor, chosen: Chosen) -> None:
+    """The slots of the largest scores, and these."""
+    h_1, h_2 = h_g.split(keys.halves, 1)
+    tape.linear(keys.first, h_1, chosen.first)
+    tape.linear(keys.second, h_2, chosen.second)
+    pairs = keys.pairs.contiguous()
+    sizes = (pairs.shape[1], len(h_g), keys.side, min(keys.top, keys.side), keys.top)
+    tape.add("largest_sums", chosen.first, chosen.second, pairs, *sizes, scores, chosen.slots)
+
+
+def coefficients(m: Mlp) -> tuple[Tensor, ...]:
+    """In the order of the kernels."""
+    return m.a1, m.a2, m.a3, m.a4, m.b1, m.c1, m.c2, m.c3, m.c4
+
+
+class Decoder:
+    """log w of K samples of rows x with the posterior q, each call with other noise."""
+
+    def __init__(self, model: DGM, x: Float[Tensor, "B D"], q: GaussianColumns, K: int) -> None:
+        self.tape, self.x = Tape(), x.contiguous()
+        (B, d), new = q.mean.shape, x.new_empty
+        self.noise, z, log_q, log_p = new(K, B, d), new(K, B, d), new(K, B), new(K, B)
+        self.log_w = new(K, B, dtype=torch.float64)
+        self.tape.add("reparameterise", q.mean.contiguous(), q.log_variance.contiguous(), self.noise, K, B, d, z, log_q)
+        p, h = cast(Conditional, model.p[0]), z.flatten(0, 1)
+        for layer in p.layers:
+            h = self._layer(layer, h)
+        self._head(p.head, h, K, log_p)
+        self.tape.add("log_weights", log_p, z, log_q, K * B, d, self.log_w)
+        self.program = Program([self.tape.calls], [], 0)
+
+    def _layer(self, layer: nn.Module, h: Tensor) -> Tensor:
+        dense = cast(Frozen, layer.dense if isinstance(layer, MemoryLayer) else layer)
+        h_g = h.new_empty(len(h), len(dense.bias))
+        self.tape.product(h, dense.weight.t(), h_g)
+        self.tape.add("add_bias_relu", h_g, *h_g.shape, dense.bias)
+        if not isinstance(layer, MemoryLayer):
+            return h_g
+        h_a, h_m, out = h.new_empty(len(h), read(layer)), *(torch.empty_like(h_g) for _ in "mo")
+        recall(self.tape, layer, h_g, h_a, h_m, out, self._chosen(layer.attention, h_a))
+        return out
+
+    def _chosen(self, attention: nn.Module, h_a: Tensor) -> Chosen | None:
+        if not isinstance(attention, ProductKeys):
+            return None
+        first, second = (h_a.new_empty(len(h_a), attention.side) for _ in attention.halves)
+        return Chosen(first, second, torch.empty_like(h_a, dtype=torch.int64))
+
+    def _head(self, head: nn.Module, h: Tensor, K: int, log_p: Tensor) -> None:
+        shape = (len(h), self.x.shape[1])
+        if isinstance(head, Bernoulli):
+            products = h.new_empty(shape)
+            self.tape.product(h, head.logits.weight.t(), products)
+            self.tape.add("bernoulli", products, head.logits.bias, self.x, K, *self.x.shape, log_p)
+            return
+        head = cast(Gaussian, head)
+        mean, raw = h.new_empty(shape), h.new_empty(shape)
+        self.tape.linear(head.mean, h, mean)
+        self.tape.linear(head.log_variance, h, raw)
+        self.tape.add("gaussian", mean, raw, self.x, K, *self.x.shape, float(head.floor) ** 2, log_p)
+
+    def __call__(self, noise: Float[Tensor, "K B d"]) -> Float64[Tensor, "K B"]:
+        self.noise.copy_(noise)
+        self.program.run()
+        return self.log_w.clone()
+
+
+class Decoders:
+    """The same for any number of samples, some at a time."""
+
+    def __init__(self, model: DGM, x: Float[Tensor, "B D"], q: GaussianColumns) -> None:
+        self.model, self.x, self.q = model, x, q
+        self.made: dict[int, Decoder] = {}
+
+    def __call__(self, noise: Levels) -> Float64[Tensor, "K B"]:
+        return torch.cat([self._of(len(some))(some) for some in noise[0].split(max(1, ROWS // len(self.x)))])
+
+    def _of(self, K: int) -> Decoder:
+        if K not in self.made:
+            self.made[K] = Decoder(self.model, self.x, self.q, K)
+        return self.made[K]

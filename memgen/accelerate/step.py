@@ -1,0 +1,175 @@
+"""Whole steps: which models have them, how they are written down, and run."""
+
+from __future__ import annotations
+
+import ctypes
+from itertools import product
+from operator import attrgetter, is_
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook as has_global_hooks
+
+from memgen.accelerate.decoding import linear_fits, recall_fits, sizes_chain
+from memgen.accelerate.functions import gradient_of_rows
+from memgen.accelerate.library import serves
+from memgen.accelerate.program import Program, blas
+from memgen.accelerate.share import Share
+from memgen.core.layers import BatchNorm, Dense, MemoryLayer
+from memgen.core.likelihoods import Bernoulli, Gaussian
+from memgen.core.model import DGM, Batch, Conditional, Levels
+from memgen.recipes.settings import Objective
+
+SERVED = [*product(("plain", "stl"), ("elbo", "importance")), *product(("dreg", "single"), ("importance",))]
+"""Estimators and bounds."""
+ENTRIES = 4096
+"""Rows of P times units that each thread must have; where there are fewer, threads would rather wait than work, and
+all work together on those calls that are large enough. Measured on two threads, as a part of the time
+in which both work together on every call: 0.5 to 0.74 for 100 rows of 200 units (benchmarks/pieces.py), on MNIST 0.62
+for 100 rows of 125 and 0.70 for 20 of 500, on the digits 1.04 for 100 of 100 and 1.1 for 100 of 50."""
+
+
+def fits(model: DGM, objective: Objective) -> bool:
+    """Whether a step of this model can be written down: the very classes of the paper's models, one level, batch norm,
+    dense attention or product keys, Bernoulli or Gaussian rows, layers that fit each other, every parameter once,
+    float32 on the CPU, and a torch whose matrix products are MKL's.
+    """
+    return (
+        (objective.estimator, objective.bound) in SERVED
+        and type(model) is DGM
+        and not model.mask
+        and len(model.q) == 1
+        and all(type(net) is Conditional and not net.skip for net in (*model.q, *model.p))
+        and all(type(layer) is Dense and _layer_fits(layer) for layer in cast(Conditional, model.q[0]).layers)
+        and all(map(_layer_fits, cast(Conditional, model.p[0]).layers))
+        and type(model.q[0].head) is Gaussian
+        and not model.q[0].head.floor
+        and type(model.p[0].head) in (Bernoulli, Gaussian)
+        and all(map(linear_fits, (*model.q[0].head.children(), *cast(nn.Module, model.p[0].head).children())))
+        and _sizes_fit(model, objective)
+        and len([*model.named_parameters(remove_duplicate=False)]) == len([*model.parameters()])
+        and serves(*model.parameters())
+        and blas()
+    )
+
+
+def _sizes_fit(model: DGM, objective: Objective) -> bool:
+    """Whether torch would not refuse them: that a call takes more numbers than there are, nobody would notice."""
+    q, p = cast(Conditional, model.q[0]), cast(Conditional, model.p[0])
+    up = [cast(Dense, layer) for layer in q.layers]
+    down = [cast(Dense, layer.dense if isinstance(layer, MemoryLayer) else layer) for layer in p.layers]
+    x, z = model.likelihood.columns, model.latent[0]
+    compared = any(map(any, objective.local_reconstruction))
+    return (
+        sizes_chain([dense.linear for dense in up], x, [*q.head.children()], z)
+        and sizes_chain([dense.linear for dense in down], z, [*p.head.children()], x)
+        and all(len(dense.norm.gamma) == dense.linear.out_features for dense in (*up, *down))  # type: ignore[arg-type]
+        and (not compared or [d.linear.out_features for d in up] == [d.linear.out_features for d in down[::-1]])
+    )
+
+
+def _layer_fits(layer: nn.Module) -> bool:
+    if type(layer) is MemoryLayer:
+        return type(layer.dense) is Dense and _layer_fits(layer.dense) and recall_fits(layer)
+    return type(layer) is Dense and type(layer.norm) is BatchNorm and linear_fits(layer.linear)
+
+
+def _hooked(parameter: nn.Parameter) -> bool:
+    return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
+
+
+def _watched(module: nn.Module) -> bool:
+    return bool(
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    )
+
+
+class Given:
+    """Where rows and noise of a step lie while it runs."""
+
+    def __init__(self) -> None:
+        self.x, self.noise = (ctypes.c_void_p * 1)(), (ctypes.c_void_p * 1)()
+
+
+class Step:
+    """The step of a model with K samples of each of B rows, written down. Calling it leaves the gradients of the loss
+    in the parameters, dense ones in the same places every time, and returns loss and bound.
+    """
+
+    def __init__(self, model: DGM, objective: Objective, K: int, B: int, *, backward: bool = True) -> None:
+        """backward: whether there is a way back; without one `weigh` is what it is for."""
+        if not fits(model, objective):
+            raise ValueError("a step of this model cannot be written down")
+        self.model, self.objective, self.K, self.backward = model, objective, K, backward
+        self.x = next(model.parameters()).new_empty(B, model.likelihood.columns)
+        self.bounds, self.given = self.x.new_empty(B), Given()
+        self.modules, self.places = [*model.modules()], [(p, p.data_ptr()) for p in model.parameters()]
+        self.widest = max([net.linear.out_features for net in self.modules if isinstance(net, Dense)], default=0)
+        threads = torch.get_num_threads()
+        self.write(threads if min(B, K * B * self.widest // ENTRIES) >= threads else 1)
+
+    def write(self, shares: int) -> None:
+        """One list of calls for each of so many shares of the rows."""
+        self.count, self.reports = shares, self.x.new_empty(shares, 2)
+        """reports: what each share adds to loss and bound."""
+        pool: list[Tensor] = []
+        self.shares = [Share(self, index, pool) for index in range(shares)]
+        whole = {id(parameter): [place] for parameter, place in self.shares[0].places}
+        for share in self.shares:
+            for parameter, place in share.gradients:
+                whole.setdefault(id(parameter), []).append(place)
+        self.gradients = [(parameter, whole[id(parameter)]) for parameter, _ in self.places if id(parameter) in whole]
+        self.reads = self.shares[0].reads
+        by_index = {id(M) for M, *_ in self.reads}
+        dense = [parameter for parameter, _ in self.places if id(parameter) not in by_index]
+        self.dense, self.stay = dense, [whole.get(id(parameter), [None])[0] for parameter in dense]
+        """Parameters and their gradients, which stay; a bias that batch norm takes away has none."""
+        several = [places for _, places in self.gradients if shares > 1 and len(places) == shares]
+        lists = [share.tape.calls for share in self.shares]
+        self.program = Program(lists, several, self.widest)
+
+    @property
+    def moved(self) -> bool:
+        """Whether a parameter lies elsewhere by now."""
+        return any(parameter.data_ptr() != place for parameter, place in self.places)
+
+    @property
+    def alone(self) -> bool:
+        """Whether all parts train and nobody looks on who would miss autograd."""
+        return (
+            all(parameter.requires_grad and not _hooked(parameter) for parameter, _ in self.places)
+            and all(module.training and not _watched(module) for module in self.modules)
+            and not has_global_hooks()
+            and not torch.is_autocast_enabled("cpu")
+            and not torch.compiler.is_compiling()
+        )
+
+    @torch.no_grad()
+    def __call__(self, batch: Batch, noise: Levels) -> Float[Tensor, "2"]:
+        for M, *_ in self.reads:
+            M.grad = None  # at K = 50 it may be hundreds of MB, and the next is another
+        self._go(batch, noise)
+        if not all(map(is_, map(attrgetter("grad"), self.dense), self.stay)):
+            for parameter, gradient in zip(self.dense, self.stay, strict=True):
+                parameter.grad = gradient
+        for M, index, h_a, to_m in self.reads:
+            M.grad = gradient_of_rows(M, index, h_a, to_m)
+        return self.reports.sum(0)
+
+    def weigh(self, batch: Batch, noise: Levels) -> tuple[Float[Tensor, "K B"], Float[Tensor, ""]]:
+        """The normalised weights of all samples, and the mean of the bound."""
+        self._go(batch, noise)
+        own = [share.weights.view(self.K, -1) for share in self.shares]
+        return torch.cat(own, 1) * -len(self.x), self.reports.sum(0)[1]
+
+    def _go(self, batch: Batch, noise: Levels) -> None:
+        wanted = (self.K, len(self.x), self.model.latent[0])
+        if batch.x.shape != self.x.shape or noise[0].shape != wanted:
+            raise ValueError(f"this step is for rows {tuple(self.x.shape)} and noise {wanted}")
+        x, eps = batch.x.to(self.x).contiguous(), noise[0].to(self.x).contiguous()
+        self.given.x[0], self.given.noise[0] = x.data_ptr(), eps.data_ptr()
+        if not self.program.run():  # somebody keeps the threads from it
+            self.write(1)
+            self.program.run()

@@ -1,1 +1,0 @@
-"""`memgen bench`: how fast memgen is on this machine, beside other programs and beside the least time possible."""

@@ -1,0 +1,173 @@
+"""The rows that a command is about: a data set by its name, or the user's own data by their path."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from memgen.data import DATASETS, Columns, Dataset, source
+from memgen.data.dataset import SPLITS
+from memgen.data.files import Source
+from memgen.data.form import Form, Origin
+from memgen.data.own import fingerprint, is_path, read_own
+from memgen.data.words import parse_kinds, parse_size
+from memgen.errors import MemgenError, unknown
+from memgen.progress import Progress
+from memgen.recipes.settings import Data
+from memgen.runs.run import Saved
+from memgen.training.fit import as_read_by
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Data, and what tells them from others."""
+
+    data: Dataset
+    form: Form
+    path: Path | None = None
+    """Of the user's own data."""
+    fingerprint: str = ""
+    """Of the user's own data."""
+    other: str = ""
+    """What names them where they are not the data that a run was trained on."""
+
+    @property
+    def rows(self) -> int:
+        return sum(len(self.data.rows(split)) for split in SPLITS if getattr(self.data, split) is not None)
+
+    @property
+    def origin(self) -> Origin | None:
+        """For the run that is trained on them."""
+        return None if self.path is None else Origin(self.path.resolve(), self.fingerprint, self.rows, self.form)
+
+
+def load(settings: Data, likelihood: str = "auto", columns: Columns | None = None, seen: str | None = None) -> Loaded:
+    """What a recipe's [data] names. A table is read by the schema `columns`, where there is one. With `seen`, the
+    fingerprint of the data that a model was trained on, other data are held out as a whole.
+    """
+    if not is_path(settings.name):
+        return _load_known(settings.name)
+    path = Path(settings.name)
+    found = fingerprint(path) if path.exists() else ""
+    with Progress(f"reading {path}", 0, "image", brief=True) if path.is_dir() else nullcontext() as progress:
+        data = read_own(
+            path,
+            size=parse_size(settings.size),
+            likelihood=likelihood,
+            kinds=parse_kinds(settings.kinds) if columns is None else None,
+            header=settings.header,
+            columns=columns,
+            whole=seen is not None and found != seen,
+            report=lambda done, total: None if progress is None else progress.to(done, total=total),
+        )
+    return Loaded(data, Form.of(data), path, found)
+
+
+def _load_known(name: str) -> Loaded:
+    """A data set, fetched first if it is nowhere on this machine."""
+    if name not in DATASETS:
+        raise MemgenError(f"{unknown('data set', name, DATASETS)}; and there is no file or folder of that name")
+    home = source(name)
+    if home.files and home.find() is None:
+        fetch(name, home, None)
+    return Loaded(home.load(), Form(home.shape, levels=home.levels))
+
+
+def fetch(name: str, home: Source, origin: Path | None) -> Path:
+    with Progress(f"fetching {name}", 0, "byte") as progress:
+        return home.fetch(origin, lambda done, total: progress.to(done, total=total))
+
+
+def locate(name: str, origin: Origin | None) -> str:
+    """Where the data of a run are: where its recipe says, else where they were when it was trained."""
+    if not is_path(name) or Path(name).exists():
+        return name
+    if origin is not None and origin.path.exists():
+        return str(origin.path)
+    raise MemgenError(f"the data of this run are not at {name} any more; say where they are: --data NEW_PATH")
+
+
+def data_for(saved: Saved, name: str | None, split: str = "test", whole: bool = False) -> Dataset:
+    return read_for(saved, name, split, whole).data
+
+
+def read_for(saved: Saved, name: str | None, split: str = "test", whole: bool = False) -> Loaded:
+    """The run's own data or others of the same form, as the model reads them; the split must be held out. With `whole`
+    other data than the run's are held out, every row of them.
+    """
+    recipe, origin = saved.recipe, saved.origin
+    if split not in SPLITS:
+        raise unknown("split", split, SPLITS)
+    settings = replace(recipe.data, name=locate(recipe.data.name, origin) if name is None else name)
+    named = name in (None, recipe.data.name)
+    seen = None if named or not whole else saved.trained_on
+    loaded = load(settings, recipe.model.likelihood, saved.form.columns if is_path(settings.name) else None, seen)
+    changed = bool(saved.trained_on) and loaded.fingerprint != saved.trained_on
+    if named and changed:
+        print(
+            f"memgen: warning: {settings.name} has changed since this run was trained on it: its rows, and which of "
+            "them are held out, may be others",
+            file=sys.stderr,
+        )
+    own = named or (bool(saved.trained_on) and not changed)
+    if not own and whole and not saved.trained_on and is_path(recipe.data.name):  # before 0.5.0, or by hand
+        print(
+            "memgen: warning: this model file does not say which rows it was trained on; if they are in "
+            f"{settings.name}, they are scored, too",
+            file=sys.stderr,
+        )
+    if split == "valid" and own and recipe.data.train_on == "train+valid":
+        raise MemgenError("this run trained on train+valid, so its validation rows are not held out; use --split test")
+    data = as_read_by(saved.model, as_formed(loaded.data, saved.form))
+    check_width(saved, data)
+    other = "" if own and not changed else loaded.fingerprint or data.name
+    return replace(loaded, data=data, form=saved.form, other=other)
+
+
+def check_width(saved: Saved, data: Dataset) -> None:
+    """Refuse rows that the model cannot read."""
+    model, shape = saved.model, saved.form.shape
+    if data.train.shape[1] != model.likelihood.columns:
+        raise MemgenError(
+            f"the data {data.name} have {_words(data.shape, data.train.shape[1])}, the model has "
+            f"{_words(shape, model.likelihood.columns)}"
+        )
+    if not model.mask and any(
+        bool(data.rows(split).isnan().any()) for split in SPLITS if getattr(data, split) is not None
+    ):
+        raise MemgenError(
+            f"the data {data.name} have missing values, and the model was trained without model.mask=true"
+        )
+
+
+def _words(shape: tuple[int, ...], columns: int) -> str:
+    size = f" (images of {' x '.join(map(str, shape))})" if shape else ""
+    return f"{columns} columns{size}"
+
+
+def as_formed(data: Dataset, form: Form) -> Dataset:
+    """Own data in the form that a model was trained on: grey images for one with colours, a table of numbers for one
+    without a schema."""
+    if len(form.shape) == 3 and data.shape == form.shape[:2]:
+        return _mapped(replace(data, shape=form.shape), lambda x: x.repeat_interleave(form.shape[2], 1))
+    if data.columns is None or form.columns is not None:
+        return data
+    columns = data.columns
+    for column in columns:
+        if column.levels and isinstance(column.levels[0], str):
+            raise MemgenError(f"column {column.name!r} holds text, and the model was trained on numbers")
+    plain = replace(data, columns=None, shape=form.shape)
+    return _mapped(
+        plain, lambda x: torch.from_numpy(np.stack(columns.decode(x.numpy()), 1).astype(np.float32)).reshape(x.shape)
+    )
+
+
+def _mapped(data: Dataset, change: Callable[[torch.Tensor], torch.Tensor]) -> Dataset:
+    valid, test = (None if part is None else change(part.float()) for part in (data.valid, data.test))
+    return replace(data, train=change(data.rows("train")), valid=valid, test=test)

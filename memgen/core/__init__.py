@@ -1,0 +1,1 @@
+"""The method, in plain PyTorch: memory, layers, likelihoods, model, objective, noise."""

@@ -1,0 +1,249 @@
+"""The deterministic layers of both nets, and batch norm with exact statistics.
+
+Dense         h = phi(norm(W h_in + b))
+MemoryLayer   h = f_c(h_g, M f_a(h_g)) with h_g from a Dense layer
+
+Every layer returns its pre-activation beside its output: the local reconstruction compares the pre-activations of Q
+with the outputs of P, the next layer reads the output. The feature axis is last; all axes before it are rows.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from memgen.accelerate.functions import EPSILON, batch_norm_relu, linear_relu
+from memgen.errors import MemgenError
+
+
+def linear(inputs: int, outputs: int) -> nn.Linear:
+    """W h + b with the paper's starting values: W Glorot uniform with gain 1, b zero."""
+    layer = nn.Linear(inputs, outputs)
+    nn.init.xavier_uniform_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+class Activation(NamedTuple):
+    """What a layer returns."""
+
+    pre: Float[Tensor, "*rows units"]
+    """W h + b, before normalisation; with batch norm in training W h, because batch norm takes b away again."""
+    output: Float[Tensor, "*rows units"]
+
+
+class Dense(nn.Module):
+    """h = phi(norm(W h_in + b)), phi = ReLU.
+
+    >>> Dense(3, 5, BatchNorm)(torch.randn(8, 3)).output.shape
+    torch.Size([8, 5])
+    """
+
+    def __init__(self, inputs: int, units: int, norm: Callable[[int], nn.Module]) -> None:
+        super().__init__()
+        # The bias before batch norm has no effect, but the paper counts it, so it is kept.
+        self.linear = linear(inputs, units)
+        self.norm = norm(units)
+
+    def forward(self, h: Float[Tensor, "*rows inputs"]) -> Activation:
+        if isinstance(self.norm, BatchNorm):
+            # Without the bias there is no pass over the rows to add it, and none to sum a gradient that is zero.
+            pre = F.linear(h, self.linear.weight, None if self.training else self.linear.bias)
+            return Activation(pre, self.norm(pre, relu=True))
+        pre = self.linear(h)
+        return Activation(pre, torch.relu(self.norm(pre)))
+
+
+class Frozen(nn.Module):
+    """A Dense layer for evaluation, with its batch norm in W and b: phi(W h + b). It keeps no pre-activation.
+
+    >>> dense = Dense(3, 5, BatchNorm).eval()
+    >>> _ = dense.norm.mean.zero_(), dense.norm.variance.fill_(2.0)
+    >>> h = torch.randn(8, 3)
+    >>> torch.allclose(Frozen(dense)(h).output, dense(h).output, atol=1e-6)
+    True
+    """
+
+    def __init__(self, dense: Dense) -> None:
+        super().__init__()
+        weight, bias = dense.linear.weight.double(), dense.linear.bias.double()
+        if isinstance(norm := dense.norm, BatchNorm):
+            scale = norm.gamma.double() / torch.sqrt(norm.variance.double() + norm.epsilon)
+            weight, bias = weight * scale.unsqueeze(1), (bias - norm.mean.double()) * scale + norm.beta.double()
+        self.register_buffer("weight", weight.detach().to(dense.linear.weight))
+        self.register_buffer("bias", bias.detach().to(dense.linear.weight))
+
+    weight: Tensor
+    bias: Tensor
+
+    def forward(self, h: Float[Tensor, "*rows inputs"]) -> Activation:
+        output = linear_relu(h, self.weight, self.bias)
+        return Activation(output, output)
+
+
+class MemoryLayer(nn.Module):
+    """h = f_c(h_g, h_m) with h_g = dense(h_in), h_a = attention(h_g), h_m = memory(h_a)."""
+
+    def __init__(self, dense: nn.Module, attention: nn.Module, memory: nn.Module, composition: nn.Module) -> None:
+        super().__init__()
+        self.dense = dense
+        self.attention = attention
+        self.memory = memory
+        self.composition = composition
+
+    def forward(self, h: Float[Tensor, "*rows inputs"]) -> Activation:
+        pre, h_g = self.dense(h)
+        h_a = self.attention(h_g)
+        h_m = self.memory(h_a)
+        return Activation(pre, self.composition(h_g, h_m))
+
+
+class BatchNorm(nn.Module):
+    """gamma * (h - mean) / sqrt(variance + epsilon) + beta, per unit.
+
+    In training, mean and (biased) variance are those of all rows of the batch: with K samples, all K*B of them. In
+    evaluation they are the stored statistics of the whole training set, which `write_statistics` collects. There are no
+    moving averages: they would lag behind the weights. Statistics that were never collected are NaN and so cannot be
+    used unnoticed.
+    """
+
+    mean: Tensor
+    variance: Tensor
+
+    def __init__(self, units: int, epsilon: float = EPSILON) -> None:
+        super().__init__()
+        self.epsilon = epsilon
+        self.gamma = nn.Parameter(torch.ones(units))
+        self.beta = nn.Parameter(torch.zeros(units))
+        self.register_buffer("mean", torch.full((units,), torch.nan))
+        self.register_buffer("variance", torch.full((units,), torch.nan))
+
+    def forward(self, h: Float[Tensor, "*rows units"], relu: bool = False) -> Float[Tensor, "*rows units"]:
+        """With `relu`, max(0, .) of it, in the same pass."""
+        if self.training and relu:
+            return batch_norm_relu(h, self.gamma, self.beta, self.epsilon)
+        rows = h.reshape(-1, h.shape[-1])
+        mean, variance = (None, None) if self.training else (self.mean, self.variance)
+        out = torch.batch_norm(rows, self.gamma, self.beta, mean, variance, self.training, 0.0, self.epsilon, False)
+        return (torch.relu(out) if relu else out).view_as(h)
+
+
+NORMS: dict[str, Callable[..., nn.Module]] = {
+    "batch": BatchNorm,
+    "layer": lambda units, epsilon=EPSILON: nn.LayerNorm(units, epsilon),
+    "none": lambda units, epsilon=EPSILON: nn.Identity(),
+}
+"""name -> f(units, epsilon), a module that keeps the shape."""
+
+
+class _Reached(Exception):  # noqa: N818
+    """The layer whose statistics are being collected has seen its input; what lies behind it need not run."""
+
+
+class _Moments:
+    """Count, mean and sum of squared deviations of rows that arrive in chunks, in float64 (Chan's update)."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean: Tensor = torch.zeros(1, dtype=torch.float64)
+        self.squares: Tensor = torch.zeros(1, dtype=torch.float64)
+
+    def add(self, rows: Float[Tensor, "rows units"]) -> None:
+        variance, mean = torch.var_mean(rows.double(), 0, correction=0)
+        self.mean, self.squares = self.mean.to(mean), self.squares.to(mean)
+        total = self.count + len(rows)
+        shift = mean - self.mean
+        self.squares = self.squares + variance * len(rows) + shift**2 * (self.count * len(rows) / total)
+        self.mean = self.mean + shift * (len(rows) / total)
+        self.count = total
+
+    def hook(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self.add(inputs[0].reshape(-1, inputs[0].shape[-1]))
+        raise _Reached
+
+
+@torch.no_grad()
+def write_statistics(model: nn.Module, chunks: Callable[[], Iterable[tuple[object, ...]]]) -> None:
+    """Write the exact statistics of a data set into every batch norm of `model`; `chunks()` yields arguments for it.
+
+    The layers are done one after the other, each with those before it already at their exact statistics, so the
+    result is that of a single pass over all the data at once, in bounded memory. (Averaging the moments of
+    mini-batches would not give that: deeper layers would have seen inputs normalised with other statistics.)
+    `model.modules()` must list the batch norms in the order in which they run, and `chunks()` must give the same
+    chunks each time it is called.
+    """
+    training = model.training
+    model.eval()
+    for norm in batch_norms(model):
+        moments = _Moments()
+        handle = norm.register_forward_pre_hook(moments.hook)
+        try:
+            for arguments in chunks():
+                try:
+                    model(*arguments)
+                except _Reached:
+                    continue
+        finally:
+            handle.remove()
+        norm.mean.copy_(moments.mean)
+        norm.variance.copy_(moments.squares / moments.count)
+    model.train(training)
+
+
+def batch_norms(model: nn.Module) -> list[BatchNorm]:
+    return [module for module in model.modules() if isinstance(module, BatchNorm)]
+
+
+def has_statistics(model: nn.Module) -> bool:
+    """Whether every batch norm of the model has the statistics of its present weights."""
+    return all(bool(norm.mean.isfinite().all()) for norm in batch_norms(model))
+
+
+def require_statistics(model: nn.Module) -> None:
+    """The door of everything that runs a model in evaluation."""
+    if not has_statistics(model):
+        raise MemgenError(
+            "the batch-norm statistics of these weights were never collected; call memgen.collect_statistics"
+        )
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Inside, the model evaluates, with stored statistics; afterwards it is as it was, whatever happened."""
+    require_statistics(model)
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+
+
+def frozen(net: nn.Module) -> nn.Module:
+    """A net for evaluation, without gradients: its batch norms in the weights, all else shared with it. A net that
+    somebody has hooked is returned as it is, so that the hooks act."""
+    if any(module._forward_hooks or module._forward_pre_hooks for module in net.modules()):
+        return net
+    return _frozen(net)
+
+
+def _frozen(module: nn.Module) -> nn.Module:
+    if type(module) is Dense and isinstance(module.norm, (BatchNorm, nn.Identity)):
+        return Frozen(module)
+    copied = copy.copy(module)
+    copied._modules = {name: child and _frozen(child) for name, child in module._modules.items()}
+    return copied
+
+
+def forget_statistics(model: nn.Module) -> None:
+    """Before the weights change: old statistics would be wrong for the new ones, and nobody would notice."""
+    for norm in batch_norms(model):
+        norm.mean.fill_(torch.nan)
+        norm.variance.fill_(torch.nan)

@@ -1,0 +1,95 @@
+"""Pixels of 8 bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from memgen.core.layers import linear
+from memgen.core.likelihoods.base import Head
+from memgen.core.likelihoods.standard import moments
+from memgen.errors import MemgenError
+
+TOP = 255
+"""The largest level; x is v/255."""
+FLOOR = 0.05 / TOP
+"""The least scale: nearly all of the probability then falls on one level."""
+
+
+@dataclass(frozen=True)
+class DiscretisedLogisticColumns:
+    """A logistic distribution, cut at half levels: p(v) = S((v + 1/2 - m)/s) - S((v - 1/2 - m)/s), S = sigmoid, where
+    the lowest level takes all that lies below it and the highest all above (Salimans and others, 2017).
+    """
+
+    location: Float[Tensor, "*rows columns"]
+    scale: Float[Tensor, "*rows columns"]
+
+    def log_prob(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
+        """log S(a) + log S(-b) + log(1 - e^(b-a)), which is log(S(a) - S(b)) without a difference of near-equals."""
+        above = (x + 0.5 / TOP - self.location) / self.scale
+        below = (x - 0.5 / TOP - self.location) / self.scale
+        lowest, highest = x < 0.5 / TOP, x > 1 - 0.5 / TOP
+        inner = torch.log(-torch.expm1(-1 / (TOP * self.scale)))
+        return (
+            F.logsigmoid(above).masked_fill(highest, 0)
+            + F.logsigmoid(-below).masked_fill(lowest, 0)
+            + inner.masked_fill(lowest | highest, 0)
+        )
+
+    @property
+    def mean(self) -> Float[Tensor, "*rows columns"]:
+        """sum_v P(V > v) / 255, as an integral: right to a fraction of a level."""
+        return self.scale * (F.softplus(self.location / self.scale) - F.softplus((self.location - 1) / self.scale))
+
+    @property
+    def mode(self) -> Float[Tensor, "*rows columns"]:
+        """The level of the location, or an end that has gathered more."""
+        levels = torch.stack([self._level(self.location), *(torch.full_like(self.location, v) for v in (0, 1))])
+        best = torch.stack([self.log_prob(level) for level in levels]).argmax(0, keepdim=True)
+        return levels.gather(0, best)[0]
+
+    def icdf(self, u: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
+        edge = torch.finfo(u.dtype).eps / 2
+        return self._level(self.location + self.scale * torch.logit(u.clamp(edge, 1 - edge)))
+
+    @staticmethod
+    def _level(x: Tensor) -> Tensor:
+        return torch.round(TOP * x).clamp(0, TOP) / TOP
+
+
+class DiscretisedLogistic(Head):
+    """Two linear maps: to the location and to the logarithm of the scale, in units of the pixels of training rows."""
+
+    shift: Tensor
+    unit: Tensor
+
+    def __init__(self, features: int, columns: int) -> None:
+        super().__init__(columns)
+        self.location = linear(features, columns)
+        self.log_scale = linear(features, columns)
+        self.register_buffer("shift", torch.full((columns,), 0.5))
+        self.register_buffer("unit", torch.full((columns,), 0.25))
+
+    def forward(self, h: Float[Tensor, "*rows features"]) -> DiscretisedLogisticColumns:
+        location = self.shift + self.unit * self.location(h)
+        # sqrt(3)/pi is the scale of a logistic distribution of unit variance.
+        return DiscretisedLogisticColumns(location, 0.5513 * self.unit * torch.exp(self.log_scale(h)) + FLOOR)
+
+    def encode(self, x: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
+        return (x - self.shift) / self.unit
+
+    def check(self, x: Float[Tensor, "*rows columns"]) -> None:
+        off = (TOP * x - torch.round(TOP * x)).abs() > 1e-3
+        if bool(((x < 0) | (x > 1) | off).any()):
+            raise MemgenError(f"pixels of 8 bits are v/{TOP} with v = 0 ... {TOP}; these are others")
+
+    def adapt(self, x: Float[Tensor, "rows columns"]) -> None:
+        mean, deviation = moments(x)
+        self.shift.copy_(mean)
+        # A pixel that hardly varies would make its units, and Q's input, too fine.
+        self.unit.copy_(deviation.where(deviation < 1, 0).clamp_min(0.02))

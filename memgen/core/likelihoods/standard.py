@@ -1,0 +1,142 @@
+"""Columns in the user's own units, modelled in units of their own: real and positive numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from memgen.core.likelihoods.base import Head, set_linear
+from memgen.core.likelihoods.gaussian import Gaussian, GaussianColumns
+from memgen.errors import MemgenError
+
+
+def moments(x: Float[Tensor, "rows columns"]) -> tuple[Float[Tensor, " columns"], Float[Tensor, " columns"]]:
+    """Mean and standard deviation of what is there in each column; 0 and 1 where nothing is, or nothing varies.
+
+    >>> moments(torch.tensor([[1.0, 7.0], [3.0, 7.0], [torch.nan, 7.0]]))
+    (tensor([2., 7.], dtype=torch.float64), tensor([1., 1.], dtype=torch.float64))
+    """
+    x = x.double()
+    mean = x.nanmean(0).nan_to_num(0.0)
+    deviation = (x - mean).square().nanmean(0).sqrt()
+    # Less than float32 can tell from the mean is none; a column of tiny numbers varies as well as any other.
+    return mean, torch.where(deviation > 1e-7 * mean.abs(), deviation, 1.0)
+
+
+@dataclass(frozen=True)
+class ScaledColumns:
+    """x = shift + scale * y. Everything is computed in units of y, whose squares cannot overflow."""
+
+    y: GaussianColumns
+    shift: Float[Tensor, " columns"]
+    scale: Float[Tensor, " columns"]
+
+    def log_prob(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
+        """log p(y) - log scale"""
+        return self.y.log_prob((x - self.shift) / self.scale) - torch.log(self.scale)
+
+    @property
+    def mean(self) -> Float[Tensor, "*rows columns"]:
+        return self.shift + self.scale * self.y.mean
+
+    @property
+    def mode(self) -> Float[Tensor, "*rows columns"]:
+        return self.mean
+
+    def icdf(self, u: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
+        return self.shift + self.scale * self.y.icdf(u)
+
+
+class Real(Head):
+    """x = shift + scale * y with y Gaussian: shift and scale are the mean and the standard deviation of training rows.
+
+    Q sees y; the density is that of x. sigma >= floor * scale, so that a column of whole or of repeated numbers cannot
+    buy an infinite density.
+    """
+
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(self, features: int, columns: int, floor: float = 0.0) -> None:
+        super().__init__(columns)
+        self.inner = Gaussian(features, columns, floor)
+        self.register_buffer("shift", torch.zeros(columns))
+        self.register_buffer("scale", torch.ones(columns))
+
+    def forward(self, h: Float[Tensor, "*rows features"]) -> ScaledColumns:
+        return ScaledColumns(self.inner(h), self.shift, self.scale)
+
+    def encode(self, x: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
+        return (x - self.shift) / self.scale
+
+    def adapt(self, x: Float[Tensor, "rows columns"]) -> None:
+        mean, deviation = moments(x)
+        self.shift.copy_(mean)
+        self.scale.copy_(deviation)
+
+    def start(self, weight: Float[Tensor, "columns features"], mean: Float[Tensor, " columns"], sigma: float) -> None:
+        set_linear(self.inner.mean, weight, mean)
+        # The floor is added to the variance later.
+        variance = max(sigma**2 - self.inner.floor**2, 0.1 * sigma**2)
+        set_linear(self.inner.log_variance, torch.zeros_like(weight), torch.full_like(mean, math.log(variance)))
+
+
+@dataclass(frozen=True)
+class LogNormalColumns:
+    """log x_d has the distribution `log`."""
+
+    log: ScaledColumns
+
+    def log_prob(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
+        """log N(log x) - log x"""
+        y = _log(x)
+        return self.log.log_prob(y) - y
+
+    @property
+    def variance(self) -> Float[Tensor, "*rows columns"]:
+        """Of log x."""
+        return self.log.scale.square() * torch.exp(self.log.y.log_variance)
+
+    @property
+    def mean(self) -> Float[Tensor, "*rows columns"]:
+        return torch.exp(self.log.mean + 0.5 * self.variance)
+
+    @property
+    def mode(self) -> Float[Tensor, "*rows columns"]:
+        return torch.exp(self.log.mean - self.variance)
+
+    def icdf(self, u: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
+        return torch.exp(self.log.icdf(u))
+
+
+def _log(x: Tensor) -> Tensor:
+    """Where a value is missing x is anything, zero too; what comes of it is masked, but must be finite."""
+    return torch.log(x.clamp_min(torch.finfo(x.dtype).tiny))
+
+
+class Positive(Head):
+    """log x is Real: x has a log-normal distribution."""
+
+    def __init__(self, features: int, columns: int, floor: float = 0.0) -> None:
+        super().__init__(columns)
+        self.log = Real(features, columns, floor)
+
+    def forward(self, h: Float[Tensor, "*rows features"]) -> LogNormalColumns:
+        return LogNormalColumns(self.log(h))
+
+    def encode(self, x: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
+        return self.log.encode(_log(x))
+
+    def check(self, x: Float[Tensor, "*rows columns"]) -> None:
+        if bool((x <= 0).any()):
+            raise MemgenError(f"a positive column needs values above 0, the least is {x[~x.isnan()].min():g}")
+
+    def adapt(self, x: Float[Tensor, "rows columns"]) -> None:
+        self.log.adapt(torch.log(x.double()))
+
+    def start(self, weight: Float[Tensor, "columns features"], mean: Float[Tensor, " columns"], sigma: float) -> None:
+        self.log.start(weight, mean, sigma)

@@ -1,0 +1,246 @@
+"""The deep generative model: P-nets with memory, Q-nets without, any number of stochastic levels.
+
+    P:  z_L ~ N(0, I),   z_l ~ p(z_l | z_{l+1}),   x ~ p(x | z_1)
+    Q:  z_1 ~ q(z_1 | x),   z_{l+1} ~ q(z_{l+1} | z_l)
+
+The model answers two questions, and everything else is arithmetic on the answers. `infer`: z and log q(z|x) per level.
+`joint`: log p(x|z) and log p(z) per level. Together they give
+
+    log w = log p(x|z) + log p(z) - log q(z|x)
+
+whose mean over K samples is the ELBO, whose log-mean-exp is the importance-weighted bound, and whose log-mean-exp over
+thousands of samples estimates log p(x). Samples come first: z is (K, B, d), terms are (K, B).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from memgen.accelerate.functions import LOG_2PI
+from memgen.core.layers import Activation
+from memgen.core.likelihoods import Distribution, GaussianColumns, Head, total_log_prob
+
+Levels = tuple[Float[Tensor, "K B _"], ...]
+"""z or its noise: one tensor per stochastic level, from the data upwards, each of its own width."""
+Terms = tuple[Float[Tensor, "K B"], ...]
+"""One term of log w per stochastic level."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What goes into the model."""
+
+    x: Float[Tensor, "B D"]
+    observed: Bool[Tensor, "B D"] | None = None
+    """Which entries of x count; the others may hold anything, NaN too. None: all."""
+    context: Float[Tensor, "B C"] | None = None
+    """A condition, given to q(z_1|x) and to p(x|z_1), for models that were built with one."""
+
+    @staticmethod
+    def of(x: Float[Tensor, "B D"]) -> Batch:
+        """Rows in which NaN stands for a missing entry."""
+        missing = x.isnan()
+        return Batch(x, ~missing) if bool(missing.any()) else Batch(x)
+
+
+class Encoding(NamedTuple):
+    """q(z_1|x) and the features of the net that gave it: the part of Q that does not grow with K."""
+
+    q: GaussianColumns
+    features: tuple[Activation, ...]
+
+
+class Posterior(NamedTuple):
+    """Samples of Q, from the data upwards."""
+
+    z: Levels
+    log_q: Terms
+    up: tuple[tuple[Activation, ...], ...]
+
+
+class Joint(NamedTuple):
+    """The terms of log p(x, z), from the data upwards."""
+
+    log_p_x: Float[Tensor, "K B"]
+    log_p_z: Terms
+    down: tuple[tuple[Activation, ...], ...]
+
+
+class Inference(NamedTuple):
+    """All terms of log w, and the features that the local reconstruction compares.
+
+    `up` are the features of Q and `down` those of P, per level and both listed from the data upwards, so that entry i
+    of the one faces entry i of the other.
+    """
+
+    z: Levels
+    log_p_x: Float[Tensor, "K B"]
+    log_p_z: Terms
+    log_q: Terms
+    up: tuple[tuple[Activation, ...], ...]
+    down: tuple[tuple[Activation, ...], ...]
+
+    @staticmethod
+    def of(posterior: Posterior, joint: Joint) -> Inference:
+        """Both questions answered."""
+        return Inference(posterior.z, joint.log_p_x, joint.log_p_z, posterior.log_q, posterior.up, joint.down)
+
+    @property
+    def log_w(self) -> Float[Tensor, "K B"]:
+        """log p(x|z) + log p(z) - log q(z|x)"""
+        return self.tempered(1.0)
+
+    def tempered(self, beta: float) -> Float[Tensor, "K B"]:
+        """log p(x|z) + beta * (log p(z) - log q(z|x)); beta < 1 while the KL term is warmed up, when no bound on
+        log p(x) is made of it: what is reported has beta = 1."""
+        ratio = sum(self.log_p_z[1:], self.log_p_z[0]) - sum(self.log_q[1:], self.log_q[0])
+        return self.log_p_x + (ratio if beta == 1.0 else beta * ratio)
+
+
+class Conditional(nn.Module):
+    """A net that turns its input into a distribution: deterministic layers, then a head. P and Q differ only in that
+    P's layers are handed a memory. With `skip` the head sees the net's input too, beside the last layer: a linear path
+    around the layers, which small tables are mostly learnt by.
+
+    >>> from memgen.core.layers import NORMS, Dense
+    >>> from memgen.core.likelihoods import Gaussian
+    >>> net = Conditional([Dense(5, 8, NORMS["batch"])], Gaussian(8, 2))
+    >>> q, features = net(torch.randn(10, 5))
+    >>> q.mean.shape, features[0].output.shape
+    (torch.Size([10, 2]), torch.Size([10, 8]))
+    """
+
+    def __init__(self, layers: Sequence[nn.Module], head: nn.Module, skip: bool = False) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.head = head
+        self.skip = skip and len(layers) > 0
+
+    def forward(self, h: Float[Tensor, "*rows inputs"]) -> tuple[Distribution, tuple[Activation, ...]]:
+        features, inputs = [], h
+        for layer in self.layers:
+            activation = layer(h)
+            features.append(activation)
+            h = activation.output
+        return self.head(torch.cat([h, inputs], -1) if self.skip else h), tuple(features)
+
+
+class DGM(nn.Module):
+    """A deep generative model: `q` and `p` list one Conditional per stochastic level, from the data upwards.
+
+    q[0] gives q(z_1|x), q[l] gives q(z_{l+1}|z_l); p[0] gives p(x|z_1), p[l] gives p(z_l|z_{l+1}). The prior of the
+    top level is N(0, I). With `mask` Q is told which entries are observed, so that it can learn from incomplete rows.
+    """
+
+    def __init__(self, q: Sequence[Conditional], p: Sequence[Conditional], mask: bool = False) -> None:
+        super().__init__()
+        self.mask = mask
+        # Q is registered before P: write_statistics needs the order in which the layers run.
+        self.q = nn.ModuleList(q)
+        self.p = nn.ModuleList(p)
+        self.latent: tuple[int, ...] = tuple(cast(Head, net.head).columns for net in q)
+        """Size of z at each level, from the data upwards."""
+
+    @property
+    def likelihood(self) -> Head:
+        """The head of p(x|z)."""
+        return cast(Head, self.p[0].head)
+
+    def noise(self, K: int, B: int, generator: torch.Generator) -> Levels:
+        """Standard normal draws for every level, (K, B, d_l), on the generator's device."""
+        return tuple(torch.randn(K, B, d, generator=generator, device=generator.device) for d in self.latent)
+
+    def encode(self, batch: Batch) -> Encoding:
+        """q(z_1|x). Unobserved entries reach Q as zeros: their mean where the likelihood standardises its columns, a
+        value like any other where it does not. With `mask` Q is told which they are."""
+        x, observed, head = batch.x, batch.observed, self.likelihood
+        h = head.encode(x if observed is None else x.where(observed, 0))
+        if observed is not None:
+            h = h * observed[..., head.owners]
+        if self.mask:
+            h = torch.cat([h, torch.ones_like(x) if observed is None else observed.to(x)], -1)
+        return Encoding(*self.q[0](_with_context(h, batch.context)))
+
+    def infer(self, encoding: Encoding, noise: Levels) -> Posterior:
+        """z_l = mu + sigma * noise_l, level by level, with log q of each."""
+        z, log_q, up = [], [], []
+        q, features = encoding
+        for net, eps in zip([*self.q[1:], None], noise, strict=True):
+            z_l, log_q_l = q.reparameterise(eps)
+            z.append(z_l)
+            log_q.append(log_q_l)
+            up.append(features)
+            if net is not None:
+                q, features = net(z_l)
+        return Posterior(tuple(z), tuple(log_q), tuple(up))
+
+    def log_q(self, encoding: Encoding, z: Levels, *, fixed: bool = False) -> Terms:
+        """log q of given z, per level; with `fixed` the parameters of q are constants, while paths through z count."""
+        first = encoding.q.detach() if fixed else encoding.q
+        above = [
+            (_as_constant(net, z_l) if fixed else net(z_l))[0] for net, z_l in zip(self.q[1:], z[:-1], strict=True)
+        ]
+        return tuple(q.log_prob(z_l).sum(-1) for q, z_l in zip([first, *above], z, strict=True))
+
+    def joint(self, batch: Batch, z: Levels) -> Joint:
+        """log p(x|z_1) over the observed entries, log p(z_l|z_{l+1}) and the prior of the top."""
+        p_x, features = self.p[0](_with_context(z[0], batch.context))
+        down = [features[::-1]]
+        log_p_x = total_log_prob(p_x, batch.x, batch.observed)
+        log_p_z = []
+        for net, below, above in zip(self.p[1:], z[:-1], z[1:], strict=True):
+            p_z, features = net(above)
+            log_p_z.append(p_z.log_prob(below).sum(-1))
+            down.append(features[::-1])
+        log_p_z.append(log_prior(z[-1]))
+        return Joint(log_p_x, tuple(log_p_z), tuple(down))
+
+    def log_p_z(self, z: Levels) -> Terms:
+        """log p(z_l|z_{l+1}) and the prior of the top: what `joint` says of z, without x."""
+        below = [net(above)[0].log_prob(z_l).sum(-1) for net, z_l, above in zip(self.p[1:], z[:-1], z[1:], strict=True)]
+        return (*below, log_prior(z[-1]))
+
+    def forward(self, batch: Batch, noise: Levels) -> Inference:
+        """All terms of log w for K = len(noise[0]) samples of every row."""
+        posterior = self.infer(self.encode(batch), noise)
+        return Inference.of(posterior, self.joint(batch, posterior.z))
+
+    def prior(self, noise: Levels) -> Levels:
+        """z ~ p(z): z_L is the noise of the top level, then z_l = mu(z_{l+1}) + sigma(z_{l+1}) * noise_l."""
+        z = [noise[-1]]
+        for net, eps in zip(reversed(self.p[1:]), reversed(noise[:-1]), strict=True):
+            z.append(net(z[-1])[0].reparameterise(eps)[0])
+        return tuple(reversed(z))
+
+    def decode(self, z: Float[Tensor, "*rows d"], context: Float[Tensor, "B C"] | None = None) -> Distribution:
+        """p(x|z_1)"""
+        return cast(Distribution, self.p[0](_with_context(z, context))[0])
+
+
+def log_prior(z: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows"]:
+    """log N(z; 0, I)"""
+    return -0.5 * (z.square().sum(-1) + z.shape[-1] * LOG_2PI)
+
+
+def _as_constant(net: nn.Module, h: Float[Tensor, "*rows inputs"]) -> tuple[GaussianColumns, tuple[Activation, ...]]:
+    """net(h) with its parameters held fixed."""
+    constants = {name: parameter.detach() for name, parameter in net.named_parameters()}
+    return cast("tuple[GaussianColumns, tuple[Activation, ...]]", functional_call(net, constants, (h,)))
+
+
+def _with_context(h: Float[Tensor, "*rows inputs"], context: Float[Tensor, "B C"] | None) -> Tensor:
+    if context is None:
+        return h
+    return torch.cat([h, context.expand(*h.shape[:-1], -1)], -1)
+
+
+def count_parameters(module: nn.Module) -> int:
+    """Weights, biases and the gamma and beta of batch norm; not its statistics."""
+    return sum(parameter.numel() for parameter in module.parameters())

@@ -1,0 +1,1 @@
+"""The data sets that memgen knows by name, one file each."""

@@ -1,0 +1,1 @@
+"""Recipes: every setting of a model and its training, and the model that they describe."""

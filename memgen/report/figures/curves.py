@@ -1,0 +1,56 @@
+"""How training went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib import rc_context
+
+from memgen.report.figures.base import COLOURS, STYLE, Figure, canvas
+
+LINES = {
+    "bound": ("training bound, mean over the epoch", "-", 0),
+    "train_bound": ("training rows, exact statistics", "o-", 2),
+    "valid_bound": ("validation rows, exact statistics", "s-", 1),
+}
+"""Key of a metric -> its words, style and colour."""
+
+
+def shared_limits(runs: Sequence[list[dict[str, Any]]]) -> tuple[float, float] | None:
+    """An axis for all runs: from the worst bound after a tenth of the epochs, which would squeeze all that matters, to
+    the best.
+    """
+    late = [line[key] for metrics in runs for line in metrics[len(metrics) // 10 :] for key in LINES if key in line]
+    best = [line[key] for metrics in runs for line in metrics for key in LINES if key in line]
+    if len(late) < 4:
+        return None
+    low, high = min(late), max(best)
+    return low - 0.05 * (high - low), high + 0.08 * (high - low)
+
+
+def training_curves(metrics: list[dict[str, Any]], limits: tuple[float, float] | None = None) -> Figure:
+    """The bounds against the epoch."""
+    with rc_context(STYLE):
+        drawn = canvas(4.6, 3.0)
+        axes = drawn.subplots()
+        for key, (words, style, colour) in LINES.items():
+            points = [(line["epoch"], line[key]) for line in metrics if key in line]
+            if points:
+                axes.plot(*zip(*points, strict=True), style, color=COLOURS[colour], lw=1.3, ms=3.5, label=words)
+        axes.set_ylim(limits or shared_limits([metrics]))
+        axes.set_xlabel("epoch")
+        axes.set_ylabel("bound, nats")
+        axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), fontsize=7)  # above: no line runs there
+    caption = "The bound on log p(x) while training, higher is better; the axis leaves out the first epochs."
+    if any("train_bound" in line for line in metrics):
+        caption += " Points are scored with more samples and exact statistics, so those of training rows lie higher."
+    if any("valid_bound" in line for line in metrics):
+        caption += " Where validation rows stand still while training rows rise, it over-fits."
+    return Figure(
+        "training", caption, drawn, table=[{key: line.get(key) for key in _keys(metrics)} for line in metrics]
+    )
+
+
+def _keys(metrics: list[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(key for line in metrics for key in line))

@@ -1,0 +1,1 @@
+"""What is kept: run folders, model files, the models that come with the package."""

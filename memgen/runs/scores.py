@@ -1,0 +1,152 @@
+"""Long tasks with a progress bar: scoring (going on from what was kept), filling in, looking inside."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from memgen.core.model import DGM
+from memgen.data import Dataset
+from memgen.data.kinds import LEVELLED
+from memgen.errors import MemgenError
+from memgen.progress import Progress
+from memgen.runs.run import Run, Saved, Scores
+from memgen.tasks.density import BitsPerDimension, Likelihood, bits_per_dimension, join, log_likelihoods
+from memgen.tasks.imputation import Imputation, imputations
+from memgen.tasks.imputation import join as join_rows
+from memgen.tasks.inspection import Inspection, inspect, require_memory
+from memgen.tasks.scores import SquaredError, comparable, row_errors, squared_error
+
+KEEP_EVERY = 60.0
+"""Seconds between writes of an evaluation's results so far."""
+
+
+def score(
+    run: Run | None,
+    saved: Saved,
+    x: torch.Tensor,
+    split: str,
+    samples: int,
+    seed: int = 0,
+    fresh: bool = False,
+    other: str = "",
+) -> tuple[Likelihood, float]:
+    """log p(x) of every row, going on from what an earlier evaluation of the run has kept; and the seconds that it
+    took. `other` names data that are not the run's own. Without a run nothing is kept.
+    """
+    scores = None if run is None else run.scores(split, samples, seed, saved.sha256, other)
+    kept, seconds = (None, 0.0) if fresh or scores is None else scores.read()
+    parts = [] if kept is None else [kept]
+    before = done = sum(len(part.log_p) for part in parts)
+    if before:
+        anew = "memgen evaluate --fresh scores them again"
+        print(f"{min(before, len(x)):,} examples were scored before; {anew}", file=sys.stderr)
+    clock = time.perf_counter() - seconds
+    kept_at = time.monotonic()
+    pieces = log_likelihoods(saved.model, x, samples, before, seed)
+    with Progress("scoring", len(x), "example", before) as progress, closing(pieces) as stream:
+        try:
+            for piece in stream:
+                parts.append(piece)
+                done += len(piece.log_p)
+                progress.to(done)
+                if time.monotonic() - kept_at > KEEP_EVERY:
+                    kept_at = time.monotonic()
+                    keep(scores, parts, time.perf_counter() - clock)
+        except KeyboardInterrupt:
+            where = keep(scores, parts, time.perf_counter() - clock)
+            raise KeyboardInterrupt(f"{done:,} of {len(x):,} examples scored {where}") from None
+    seconds = time.perf_counter() - clock
+    if done > before:
+        keep(scores, parts, seconds)
+    return first(join(parts), len(x)), seconds * len(x) / done
+
+
+def bits_of(saved: Saved, result: Likelihood, x: torch.Tensor) -> BitsPerDimension | None:
+    """Of pixels of 8 bits, which is how their likelihoods are compared."""
+    if saved.recipe.model.likelihood != "discretised_logistic":
+        return None
+    return bits_per_dimension(result.log_p, (~x.isnan()).sum(-1))
+
+
+def fill(
+    model: DGM, x: torch.Tensor, observed: torch.Tensor, method: str | None = None, what: str = "imputing", **more: Any
+) -> Imputation:
+    """Missing values of all rows; `more` are the options of `imputations`."""
+    parts: list[Imputation] = []
+    with Progress(what, len(x), "row") as progress:
+        for part in imputations(model, x, observed, method, **more):
+            parts.append(part)
+            progress.to(sum(len(part.mean) for part in parts))
+    return join_rows(parts)
+
+
+def look(model: DGM, data: Dataset, split: str, limit: int | None, rows: int, samples: int, seed: int) -> Inspection:
+    """Inside the memory: preferences from the rows of a split (the first `limit`), nats from the first `rows`."""
+    labels, scored = data.labels.get(split), data.fixed(split, rows)
+    slots = sum(place.slots for place in require_memory(model))
+    with Progress("silencing slots", slots * len(scored), "score") as progress:
+        done = 0
+
+        def tick(n: int) -> None:
+            nonlocal done
+            done += n
+            progress.to(done)
+
+        x = data.rows(split)[:limit]
+        found = inspect(
+            model,
+            x,
+            scored,
+            data.rows("train"),
+            None if labels is None else labels[:limit],
+            values=None if data.shape else encoded(model, x),
+            samples=samples,
+            seed=seed,
+            tick=tick,
+        )
+    return replace(found, labels=[data.classes[int(i)] for i in found.labels]) if data.classes else found
+
+
+def encoded(model: DGM, x: torch.Tensor) -> torch.Tensor:
+    """What Q sees of a table's rows, in which columns of all units and kinds count alike; NaN is missing."""
+    head, x = model.likelihood, x.to(next(model.parameters()))
+    missing = x.isnan()
+    return head.encode(x.where(~missing, 0)).masked_fill(missing[..., head.owners], torch.nan).cpu()
+
+
+def imputation_error(
+    data: Dataset, guess: torch.Tensor, x: torch.Tensor, missing: torch.Tensor
+) -> tuple[SquaredError, torch.Tensor]:
+    """How far what was filled in is from the truth, where that is known, and the same of each row. Of a table, numbers
+    count in units of their standard deviation over training rows, and a level is right (0) or wrong (1).
+    """
+    known = missing & ~x.isnan()
+    if data.columns is not None:
+        levelled = torch.tensor([kind in LEVELLED for kind in data.columns.kinds])
+        guess, x = comparable(guess, x, levelled, data.rows("train"))
+    return squared_error(guess, x, known), row_errors(guess, x, known)
+
+
+def keep(scores: Scores | None, parts: list[Likelihood], seconds: float) -> str:
+    """Write results so far into the run, where that is possible; says how it went."""
+    if scores is None:
+        return "but not kept: a model file has no place for them"
+    try:
+        if parts:
+            scores.write(join(parts), seconds)
+    except MemgenError as error:
+        print(f"results per example are not kept: {error}", file=sys.stderr)
+        return "but not kept"
+    return "and kept; the same command goes on"
+
+
+def first(result: Likelihood, n: int) -> Likelihood:
+    """The first n examples."""
+    bounds = {K: values[:n] for K, values in result.bounds.items()}
+    return Likelihood(result.samples, result.log_p[:n], result.elbo[:n], result.effective[:n], bounds)

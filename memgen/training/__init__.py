@@ -1,0 +1,1 @@
+"""Training: the loop and its state, the optimizer, starting values."""

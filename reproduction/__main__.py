@@ -1,0 +1,301 @@
+"""The command line of the reproduction: `python -m reproduction`."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from memgen.cli.common import say
+from memgen.cli.main import Parser, add_compile, add_device, execute, standalone, whole
+from memgen.data import source
+from memgen.data.sets.frey_faces import SPLITS
+from memgen.errors import FailedError, MemgenError
+from memgen.report.figures.base import make_folder
+from memgen.runs import zoo as models
+from memgen.runs.session import choose_device
+from reproduction import pairs
+from reproduction.jobs import SEED, Job, Place, current, missing, read_result, state
+from reproduction.jobs import reproduce as do
+from reproduction.page import write_page
+from reproduction.rows import FREY, ROWS, SWEEP, expand
+from reproduction.shipping import ship, verify
+from reproduction.sweep import sweep, swept
+from reproduction.text import duration, number, trained_for
+
+WAYS = {"status": ("seed", "schedule", "splits"), "verify": ("limit",), "ship": ("seed", "schedule")}
+"""Other things to do than to run rows, and the options that go with them."""
+DEFAULTS = {"budget": None, "seed": SEED, "schedule": None, "splits": False, "limit": None}
+
+
+def reproduce(options: argparse.Namespace) -> dict[str, Any]:
+    choose_device(options.device)
+    place = Place(options.results, options.runs, options.device, options.compile)
+    ways = [way for way in WAYS if getattr(options, way)]
+    if len(ways) > 1:
+        raise MemgenError(f"--{ways[0]} and --{ways[1]} are two things to do; ask for one")
+    allowed = WAYS[ways[0]] if ways else ("budget", "seed", "schedule", "splits")
+    for name, default in DEFAULTS.items():
+        if name not in allowed and getattr(options, name) != default:
+            raise MemgenError(f"--{name} does not go with --{ways[0]}" if ways else f"--{name} goes with --verify")
+    if ways:
+        return {"status": status, "verify": verify_rows, "ship": ship_rows}[ways[0]](options, place)
+    return run_all(options, place)
+
+
+def run_all(options: argparse.Namespace, place: Place) -> dict[str, Any]:
+    """One job after the other, until all are done or the time is up. A row that fails does not stop the others."""
+    todo = jobs(options)
+    make_folder(place.results)  # now, and not after hours of training
+    for name in {job.recipe.data.name for job in todo.values() if job is not None}:
+        source(name).require()
+    done: list[str] = []
+    failed: dict[str, MemgenError] = {}
+    clock = time.monotonic()
+    with budget(options.budget) as spent:
+        try:
+            for name, job in todo.items():
+                if spent():
+                    break
+                try:
+                    run_one(options, name, job, place)
+                    done.append(name)
+                except MemgenError as error:
+                    failed[name] = error
+                    say(options, f"  failed: {error}")
+        except KeyboardInterrupt as interrupt:
+            why = str(interrupt) or "interrupted"
+            if not spent():
+                raise KeyboardInterrupt(f"{why}; or with the same command as before") from None
+            say(options, why)
+    if spent():
+        say(options, "the budget is used up; the same command goes on")
+    if failed:
+        kind = FailedError if any(isinstance(error, FailedError) for error in failed.values()) else MemgenError
+        raise kind("; ".join(f"{name}: {why}" for name, why in failed.items()))
+    left = [name for name in todo if name not in done]
+    return {"done": done, "left": left, "seconds": time.monotonic() - clock}
+
+
+def run_one(options: argparse.Namespace, name: str, job: Job | None, place: Place) -> None:
+    """A row, or the sweep of slots; whatever happens, the page says what is there."""
+    try:
+        if job is None:
+            say(options, f"{name}:")
+            sweep(place)
+            return
+        before = read_result(job.result(place))
+        whole = before is not None and current(job, before) and not missing(job, before)
+        say(options, f"{name}: done before, {job.result(place)}" if whole else f"{name}:")
+        tell(options, do(job, place))
+    finally:
+        if place.results.is_dir():
+            with alone(place):
+                if job is not None:
+                    pairs.update(job, place)
+                write_page(place.results)
+
+
+@contextmanager
+def alone(place: Place) -> Iterator[None]:
+    """Two processes may work side by side on different rows; what they share is written by one at a time."""
+    make_folder(place.runs)
+    with (place.runs / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def jobs(options: argparse.Namespace) -> dict[str, Job | None]:
+    """What is asked for, in order, by name; None stands for the sweep of slots. The group of Frey faces is about the
+    difference over five splits, so it has them all; a single row has them if that is said.
+    """
+    found: dict[str, Job | None] = {}
+    asked = {*options.rows}
+    single = options.status or options.ship
+    every = options.splits or (not single and {"frey", "all"} & {*(options.rows or ["all"])})
+    for name in expand(options.rows):
+        if name == SWEEP:
+            if options.seed == SEED and options.schedule is None:
+                found[SWEEP] = None
+            elif name in asked:
+                raise MemgenError(f"--seed and --schedule do not go with {SWEEP}")
+            continue
+        row = ROWS[name]
+        schedule = options.schedule or row.schedule
+        if schedule not in row.schedules:
+            if name not in asked:  # but a group of which it is one
+                continue
+            raise MemgenError(f"{name} has no {schedule} schedule; it has {', '.join(row.schedules)}")
+        splits = range(SPLITS) if row.table == FREY and every else (0,)
+        for split in splits:
+            job = Job(row, schedule, options.seed, split)
+            found[job.name] = job
+    if not found:
+        raise MemgenError(f"none of {', '.join(options.rows)} has a {options.schedule} schedule")
+    return found
+
+
+@contextmanager
+def budget(seconds: float | None) -> Iterator[Callable[[], bool]]:
+    """The clock presses Ctrl-C when the time is up, so everything that survives the one survives the other; yields a
+    function that says whether the time is up.
+    """
+    rung = False
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        nonlocal rung
+        rung = True
+        handler = signal.getsignal(signal.SIGINT)  # in a script's background it may be none that one can call
+        (handler if callable(handler) else signal.default_int_handler)(signal.SIGINT, frame)
+
+    before = signal.signal(signal.SIGALRM, ring)
+    if seconds is not None:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield lambda: rung
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def tell(options: argparse.Namespace, found: dict[str, Any]) -> None:
+    epochs, seconds = trained_for(found)
+    say(
+        options,
+        f"  {number(found[found['compared']], found['difference_standard_error'])} nats (paper {found['paper']:g}, "
+        f"difference {found['difference']:+.2f}), {epochs} epochs in {seconds}",
+    )
+
+
+def status(options: argparse.Namespace, place: Place) -> dict[str, Any]:
+    """Paper, ours, difference, time and state of every row; and how many other seeds and schedules it has."""
+    lines: list[dict[str, Any]] = []
+    asked = jobs(options)
+    width = max(map(len, asked))
+    say(options, f"{'row':<{width}} {'paper':>9} {'ours':>17} {'ours - paper':>16} {'training':>9}  state")
+    for name, job in asked.items():
+        if job is None:
+            said = "not done" if swept(place.results) is None else "done"
+            say(options, f"{name:<{width}} {'':>9} {'':>17} {'':>16} {'':>9}  {said}")
+            lines.append({"row": name, "state": said})
+            continue
+        found, said = read_result(job.result(place)), state(job, place)
+        ours = difference = seconds = ""
+        if found is not None:
+            error = found["difference_standard_error"]
+            ours = number(found[found["compared"]], error)
+            difference = number(found["difference"], error, sign=True)
+            seconds = duration(found["seconds"] + sum(leg["seconds"] for leg in found["before"]))
+        more = len(list((place.results / "seeds" / job.row.name).glob("*.json"))) if job.main else 0
+        text = f"{said}; {more} more in {place.results / 'seeds' / job.row.name}" if more else said
+        say(options, f"{name:<{width}} {job.row.paper:>9.2f} {ours:>17} {difference:>16} {seconds:>9}  {text}")
+        lines.append({"row": job.row.name, "job": name, "paper": job.row.paper, "state": said, "result": found})
+    return {"rows": lines}
+
+
+def verify_rows(options: argparse.Namespace, place: Place) -> dict[str, Any]:
+    if not options.rows:
+        raise MemgenError(f"which row? In the zoo are: {', '.join(models.names()) or 'none yet'}")
+    for name in options.rows:
+        models.resolve(models.PREFIX + name)
+    found = []
+    for name in options.rows:
+        own = verify(name, options.limit, choose_device(place.device))
+        found.append(own)
+        say(
+            options,
+            f"{name}: {own['log_likelihood']:.3f} nats on {own['examples']:,} examples, K = {own['samples']:,}; "
+            f"measured before: {own['expected']:.3f}, difference {own['difference']:+.4f}; good",
+        )
+    return {"verified": found}
+
+
+def ship_rows(options: argparse.Namespace, place: Place) -> dict[str, Any]:
+    if not options.rows:
+        raise MemgenError("which row? python -m reproduction --ship ROW")
+    found = []
+    for name, job in jobs(options).items():
+        if job is None:
+            raise MemgenError(f"{name} is no row with weights to ship")
+        own = ship(job, place)
+        found.append(own)
+        precision = "half" if own["half_precision"] else "full"
+        size = f"{own['bytes']:,} bytes, {precision} precision"
+        say(options, f"{own['name']}: {size} ({own['change']:+.4f} nats in half)")
+    return {"shipped": found}
+
+
+def as_seconds(text: str) -> float:
+    """A type for arguments: seconds, from 90, 90s, 150m or 2.5h."""
+    units = {"s": 1, "m": 60, "h": 3600}
+    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
+    try:
+        seconds = float(number) * unit
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time; write it as 150m, 2.5h or 90s") from None
+    if not 0 < seconds < 1e8:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time to work in; write it as 150m, 2.5h or 90s")
+    return seconds
+
+
+def parser() -> Parser:
+    command = standalone(
+        "python -m reproduction",
+        "Train, score and analyse the paper's rows again, one after the other.\n\n"
+        "Numbers and figures go to results/, as one JSON file a row and the page REPRODUCTION.md; what is done is not\n"
+        "done again, and Ctrl-C or the end of the budget lose nothing: the same command goes on.",
+        [
+            "python -m reproduction --status",
+            "python -m reproduction mnist-mem-vae --budget 150m",
+            "python -m reproduction table2 frey",
+            "python -m reproduction mnist-vae --schedule paper        3,000 epochs, as in the paper",
+            "python -m reproduction frey                              four rows, and their difference over five splits",
+            "python -m reproduction --verify mnist-mem-vae --limit 100",
+            "OMP_NUM_THREADS=1 python -m reproduction ...             two of these side by side use two cores best",
+        ],
+    )
+    command.add_argument(
+        "rows", nargs="*", metavar="ROW", help="rows (recipe names), table1, table2, frey, analysis, slots or all"
+    )
+    command.add_argument("--budget", type=as_seconds, metavar="TIME", help="stop after this time, as in 150m or 2h")
+    command.add_argument("--seed", type=whole(0), default=0, help="of the training (default 0)")
+    command.add_argument(
+        "--schedule",
+        choices=("finish", "fast", "more", "most", "long", "first", "paper"),
+        help="of the training (default: that of the row's own result)",
+    )
+    command.add_argument(
+        "--splits", action="store_true", help="rows of Frey faces: all five splits, as the group frey has them"
+    )
+    command.add_argument("--status", action="store_true", help="show how far every row is")
+    command.add_argument("--verify", action="store_true", help="score shipped weights again, and compare")
+    command.add_argument("--limit", type=whole(1), metavar="N", help="with --verify: the first 100 or 1000 examples")
+    command.add_argument("--ship", action="store_true", help="put the weights of rows into the zoo")
+    command.add_argument(
+        "--results",
+        type=Path,
+        default=Path("results"),
+        metavar="FOLDER",
+        help="for numbers and figures (default results)",
+    )
+    command.add_argument(
+        "--runs", type=Path, default=Path("runs/reproduce"), metavar="FOLDER", help="for runs (default runs/reproduce)"
+    )
+    add_compile(command)
+    add_device(command)
+    return command
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    return execute(lambda: reproduce, parser().parse_args(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

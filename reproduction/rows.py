@@ -1,0 +1,176 @@
+"""What the paper reports: its rows, its numbers, and how each is measured here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from memgen.errors import unknown
+from memgen.recipes.settings import recipe_names
+
+SCHEDULES = {
+    "finish": "-finish",
+    "fast": "-fast",
+    "more": "-more",
+    "most": "-most",
+    "long": "-long",
+    "first": "-first",
+    "paper": "",
+}
+"""How a row is trained -> how the names of such recipes end: the project's shorter training, `fast`, which `finish`
+carries on in large batches, and `more` and `most` after it for longer; `first`, which raises the KL term slowly, and
+`long` after it (with 50 samples of letters `more` goes on after that); and the one of the paper's text. The first of
+these that a row has is its own, if the row names no other."""
+
+
+class Scoring(NamedTuple):
+    """An evaluation on test examples."""
+
+    samples: int
+    """Importance samples for each."""
+    examples: int | None = None
+    """So many, chosen by a seed; None for all."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the paper."""
+
+    name: str
+    """Also of its recipe."""
+    model: str
+    """What the paper calls it."""
+    table: str
+    paper: float
+    """Its number, in nats: the higher the better."""
+    scorings: tuple[Scoring, ...]
+    """The first is the one that is compared; others are stated beside it."""
+    more: tuple[str, ...] = ()
+    """Analyses, beside the curve of its training."""
+    quantity: str = "log_likelihood"
+    """What the number is: log_likelihood, or elbo."""
+    own: str = ""
+    """The schedule of its own result, if that is not the first that it has."""
+
+    @property
+    def schedules(self) -> tuple[str, ...]:
+        return tuple(s for s in SCHEDULES if self.recipe(s) in recipe_names())
+
+    @property
+    def analyses(self) -> tuple[str, ...]:
+        return (TRAINING, *self.more)
+
+    def recipe(self, schedule: str) -> str:
+        return self.name + SCHEDULES[schedule]
+
+    @property
+    def schedule(self) -> str:
+        """Whose training is the row's own result; others stand beside it."""
+        return self.own or self.schedules[0]
+
+
+MNIST, OCR, FREY = "Table 1, MNIST (v/256)", "Table 1, OCR-letters", "Frey faces"
+FIVE_THOUSAND = (Scoring(5000),)
+LETTERS = (Scoring(10_000), Scoring(100_000, 2000))
+"""The paper's 100,000 samples for each of 10,000 letters take hours a row on two cores."""
+TRAINING, GENERATION, IMPUTATION, SVM, MEMORY = "training", "generation", "imputation", "svm", "memory"
+
+ROWS = {
+    row.name: row
+    for row in (
+        Row("mnist-vae", "VAE", MNIST, -85.67, FIVE_THOUSAND, (GENERATION, IMPUTATION, SVM)),
+        Row(
+            "mnist-mem-vae", "MEM-VAE", MNIST, -84.41, FIVE_THOUSAND, (GENERATION, MEMORY, IMPUTATION, SVM), own="most"
+        ),
+        Row("mnist-vae-530", "VAE, 530-530-100", MNIST, -85.69, FIVE_THOUSAND),
+        Row("mnist-mem-vae-no-lre", "MEM-VAE without local reconstruction", MNIST, -84.44, FIVE_THOUSAND),
+        Row("mnist-vae-lre", "VAE with local reconstruction", MNIST, -85.68, FIVE_THOUSAND),
+        Row("mnist-vis-mem-vae", "VIS-MEM-VAE", MNIST, -84.68, FIVE_THOUSAND, (GENERATION, MEMORY)),
+        Row("mnist-iwae-5", "IWAE-5", MNIST, -84.49, FIVE_THOUSAND),
+        Row("mnist-mem-iwae-5", "MEM-IWAE-5", MNIST, -83.26, FIVE_THOUSAND),
+        Row("mnist-iwae-5-530", "IWAE-5, 530-530-100", MNIST, -84.43, FIVE_THOUSAND),
+        Row("mnist-iwae-50", "IWAE-50", MNIST, -83.67, FIVE_THOUSAND, (GENERATION,)),
+        Row("mnist-mem-iwae-50", "MEM-IWAE-50", MNIST, -82.84, FIVE_THOUSAND, (GENERATION,)),
+        Row("mnist-iwae-50-530", "IWAE-50, 530-530-100", MNIST, -83.58, FIVE_THOUSAND),
+        Row("ocr-vae", "VAE", OCR, -30.09, LETTERS),
+        Row("ocr-mem-vae", "MEM-VAE", OCR, -29.09, LETTERS),
+        Row("ocr-iwae-5", "IWAE-5", OCR, -28.69, LETTERS),
+        Row("ocr-mem-iwae-5", "MEM-IWAE-5", OCR, -27.65, LETTERS),
+        Row("ocr-iwae-50", "IWAE-50", OCR, -27.60, LETTERS, own="more"),
+        Row("ocr-mem-iwae-50", "MEM-IWAE-50", OCR, -26.90, LETTERS, own="more"),
+        Row("frey-vae-b100", "VAE, batches of 100", FREY, 1308.0, FIVE_THOUSAND, (GENERATION,), "elbo"),
+        Row("frey-mem-vae-b100", "MEM-VAE, batches of 100", FREY, 1330.0, FIVE_THOUSAND, (GENERATION,), "elbo"),
+        Row("frey-vae-b10", "VAE, batches of 10", FREY, 1055.0, FIVE_THOUSAND, quantity="elbo"),
+        Row("frey-mem-vae-b10", "MEM-VAE, batches of 10", FREY, 1240.0, FIVE_THOUSAND, quantity="elbo"),
+    )
+}
+
+PAIRS = [
+    ("mnist-mem-vae", "mnist-vae"),
+    ("mnist-mem-vae", "mnist-vae-530"),
+    ("mnist-mem-vae", "mnist-mem-vae-no-lre"),
+    ("mnist-vae-lre", "mnist-vae"),
+    ("mnist-mem-iwae-5", "mnist-iwae-5"),
+    ("mnist-mem-iwae-5", "mnist-iwae-5-530"),
+    ("mnist-mem-iwae-50", "mnist-iwae-50"),
+    ("mnist-mem-iwae-50", "mnist-iwae-50-530"),
+    ("ocr-mem-vae", "ocr-vae"),
+    ("ocr-mem-iwae-5", "ocr-iwae-5"),
+    ("ocr-mem-iwae-50", "ocr-iwae-50"),
+    ("frey-mem-vae-b100", "frey-vae-b100"),
+    ("frey-mem-vae-b10", "frey-vae-b10"),
+]
+"""Rows whose difference under the same schedule is taken image by image: with memory and without, with and without the
+local reconstruction, and with as many parameters elsewhere."""
+
+IMPUTATION_PAPER = {
+    "rect-12": {"mnist-vae": 0.1403, "mnist-mem-vae": 0.1362},
+    "rand-0.6": {"mnist-vae": 0.0194, "mnist-mem-vae": 0.0187},
+    "half": {"mnist-vae": 0.0550, "mnist-mem-vae": 0.0539},
+}
+"""Table 2: mean squared error per missing pixel."""
+SVM_PAPER = {"mnist-vae": 0.9790, "mnist-mem-vae": 0.9803}
+SLOT_PAPER = (
+    (0.27, 0.82, 0.33, 0.11, 0.34, 0.15, 0.49, 0.27, 0.09, 0.28),
+    (0.24, 0.09, 0.06, 0.11, 0.30, 0.13, 0.12, 0.27, 0.09, 0.21),
+    (0.18, 0.05, 0.06, 0.11, 0.07, 0.07, 0.05, 0.11, 0.09, 0.18),
+)
+"""VIS-MEM-VAE: preferences of the classes 0 ... 9 for their first, second and third slot."""
+
+SLOT_SPLITS = ((90, 10), (70, 30), (50, 50), (30, 70), (10, 90))
+"""Of 100 slots, layer 1 and layer 2."""
+SWEEP = "slots"
+"""The job that compares them on validation images."""
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "table1": tuple(name for name in ROWS if not name.startswith("frey")),
+    "table2": ("mnist-vae", "mnist-mem-vae"),
+    "frey": tuple(name for name in ROWS if name.startswith("frey")),
+    "analysis": ("mnist-mem-vae", "mnist-vae", "mnist-vis-mem-vae", SWEEP),
+    "all": (*ROWS, SWEEP),
+}
+
+
+def trained_by(recipe: str) -> tuple[Row, str]:
+    """The row and the schedule that a recipe is named after.
+
+    >>> row, schedule = trained_by("mnist-mem-vae-fast")
+    >>> row.model, schedule
+    ('MEM-VAE', 'fast')
+    """
+    return next((row, schedule) for row in ROWS.values() for schedule in SCHEDULES if row.recipe(schedule) == recipe)
+
+
+def expand(asked: Sequence[str]) -> list[str]:
+    """Rows and groups as rows, each once, in order; none asked for means all.
+
+    >>> expand(["table2", "mnist-vae"])
+    ['mnist-vae', 'mnist-mem-vae']
+    """
+    found: list[str] = []
+    for name in asked or ["all"]:
+        if name not in GROUPS and name not in ROWS and name != SWEEP:
+            raise unknown("row", name, (*GROUPS, *ROWS, SWEEP))
+        found += GROUPS.get(name, (name,))
+    return list(dict.fromkeys(found))
