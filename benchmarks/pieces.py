@@ -23,7 +23,8 @@ from benchmarks.speed.rows import rows as mnist
 from memgen.accelerate.allocator import kept_memory
 from memgen.accelerate.library import flushed_denormals, library
 from memgen.core.model import Batch
-from memgen.recipes.settings import Recipe, build
+from memgen.recipes.build import build
+from memgen.recipes.settings import Recipe
 from memgen.training.fit import begin, byte_levels, drawn, train_step
 
 SHARED = "rows shared between threads"

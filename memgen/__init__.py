@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from memgen.errors import MemgenError as MemgenError
     from memgen.estimators.table import MemDensity as MemDensity
     from memgen.estimators.table import MemImputer as MemImputer
+    from memgen.recipes.build import build as build
     from memgen.recipes.settings import Recipe as Recipe
-    from memgen.recipes.settings import build as build
     from memgen.recipes.settings import recipe_names as recipe_names
     from memgen.runs.run import load as load
     from memgen.runs.run import save as save
@@ -55,7 +55,8 @@ _HOMES = {
     "data": ("DATASETS", "Dataset", "dataset"),
     "errors": ("MemgenError",),
     "estimators": ("MemDensity", "MemImputer"),
-    "recipes.settings": ("Recipe", "build", "recipe_names"),
+    "recipes.build": ("build",),
+    "recipes.settings": ("Recipe", "recipe_names"),
     "runs.run": ("load", "save"),
     "tasks.density": ("log_likelihood",),
     "tasks.features": ("features",),

@@ -11,7 +11,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from memgen.data import Dataset
-from memgen.recipes.settings import build
+from memgen.recipes.build import build
 from memgen.report.figures.base import Figure
 from memgen.report.figures.curves import training_curves
 from memgen.report.figures.images import image_grid, image_rows

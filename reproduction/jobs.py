@@ -19,7 +19,8 @@ from memgen.core.model import count_parameters
 from memgen.data import Dataset, dataset
 from memgen.data.output import write_atomically
 from memgen.errors import FailedError, MemgenError
-from memgen.recipes.settings import SECTIONS, Recipe, form_of
+from memgen.recipes.build import form_of
+from memgen.recipes.settings import SECTIONS, Recipe
 from memgen.report.figures.base import make_folder
 from memgen.runs import zoo
 from memgen.runs.finite import as_json

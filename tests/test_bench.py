@@ -28,7 +28,8 @@ from benchmarks.speed.table import table
 from memgen.accelerate.program import blas
 from memgen.cli.main import main
 from memgen.core.model import count_parameters
-from memgen.recipes.settings import Recipe, build
+from memgen.recipes.build import build
+from memgen.recipes.settings import Recipe
 
 TINY = Scale(
     repeats=2,

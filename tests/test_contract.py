@@ -13,7 +13,8 @@ from memgen.core.memory import ATTENTIONS, COMPOSITIONS, SPARSE_ATTENTIONS, Memo
 from memgen.core.model import Batch
 from memgen.core.objective import BOUNDS, CHOOSING, ESTIMATORS, importance
 from memgen.data import DATASETS
-from memgen.recipes.settings import Recipe, build
+from memgen.recipes.build import build
+from memgen.recipes.settings import Recipe
 
 ROWS = [(5,), (2, 3)]
 """Shapes before the feature axis: rows, and samples of rows."""

@@ -20,7 +20,8 @@ from memgen.core.memory import Memory
 from memgen.core.model import DGM, Batch
 from memgen.core.noise import BLOCK, ExampleNoise, binarise
 from memgen.errors import MemgenError
-from memgen.recipes.settings import Recipe, build
+from memgen.recipes.build import build
+from memgen.recipes.settings import Recipe
 from memgen.tasks import density
 from memgen.tasks.density import (
     Likelihood,

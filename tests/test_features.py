@@ -9,7 +9,8 @@ import torch
 from sklearn.svm import LinearSVC
 
 import memgen
-from memgen.recipes.settings import Recipe, build
+from memgen.recipes.build import build
+from memgen.recipes.settings import Recipe
 from memgen.tasks.classification import GRID, PAPER, choose, classify, svm
 from memgen.tasks.features import features
 from memgen.training.fit import collect_statistics

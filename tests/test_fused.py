@@ -23,7 +23,8 @@ from memgen.accelerate.written import Written, step_of
 from memgen.core.memory import Memory
 from memgen.core.model import DGM, Batch
 from memgen.core.objective import CHOOSING
-from memgen.recipes.settings import Recipe, build
+from memgen.recipes.build import build
+from memgen.recipes.settings import Recipe
 from memgen.training import fit as train
 from memgen.training.fit import begin, step_loss, train_step
 

@@ -14,7 +14,8 @@ from torch import Tensor
 from memgen.core.model import DGM, Batch
 from memgen.core.noise import RowNoise
 from memgen.errors import MemgenError
-from memgen.recipes.settings import Recipe, build
+from memgen.recipes.build import build
+from memgen.recipes.settings import Recipe
 from memgen.tasks.density import standard_error
 from memgen.tasks.imputation import AUTHORS_BATCH, METHODS, importance, imputations, impute, join
 from memgen.tasks.patterns import missing_entries, scaled_patterns

@@ -17,7 +17,8 @@ from memgen.core.layers import linear
 from memgen.core.memory import Preference
 from memgen.core.model import DGM
 from memgen.errors import MemgenError
-from memgen.recipes.settings import Recipe, build
+from memgen.recipes.build import build
+from memgen.recipes.settings import Recipe
 from memgen.tasks.density import log_likelihood, standard_error
 from memgen.tasks.inspection import (
     ablation,
@@ -229,7 +230,8 @@ def test_a_model_without_memory_is_refused() -> None:
 COMPILED = """
 import torch
 from memgen.core.model import Batch
-from memgen.recipes.settings import Recipe, build
+from memgen.recipes.build import build
+from memgen.recipes.settings import Recipe
 from memgen.tasks.inspection import places, preferences, replaced
 from memgen.tasks.sampling import sample
 from memgen.training.fit import begin, collect_statistics, train_step

@@ -14,7 +14,8 @@ from memgen.core.model import Batch
 from memgen.core.noise import Purpose, generator
 from memgen.data import dataset
 from memgen.errors import MemgenError
-from memgen.recipes.settings import Recipe, build
+from memgen.recipes.build import build
+from memgen.recipes.settings import Recipe
 from memgen.tasks.density import log_likelihood
 from memgen.training.fit import collect_statistics, fit
 

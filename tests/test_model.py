@@ -12,7 +12,8 @@ from memgen.core.likelihoods import Bernoulli, Gaussian
 from memgen.core.model import DGM, Batch, Conditional, count_parameters
 from memgen.core.objective import importance, local_reconstruction, loss, plain
 from memgen.data import DATASETS
-from memgen.recipes.settings import Recipe, build, recipe_names
+from memgen.recipes.build import build
+from memgen.recipes.settings import Recipe, recipe_names
 from memgen.tasks.density import log_likelihood
 from memgen.tasks.sampling import sample
 from memgen.training.fit import collect_statistics, fit

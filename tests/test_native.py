@@ -22,7 +22,8 @@ from memgen.accelerate.program import Program, Tape, blas
 from memgen.core.memory import ProductKeys
 from memgen.core.model import Batch
 from memgen.core.objective import importance, local_reconstruction, loss, plain
-from memgen.recipes.settings import Recipe, build
+from memgen.recipes.build import build
+from memgen.recipes.settings import Recipe
 
 kernels = library.library()
 needs_kernels = pytest.mark.skipif(kernels is None, reason="there is no C compiler here, so memgen runs plain torch")

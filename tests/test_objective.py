@@ -21,7 +21,8 @@ from memgen.core.objective import (
     loss,
     plain,
 )
-from memgen.recipes.settings import Recipe, build
+from memgen.recipes.build import build
+from memgen.recipes.settings import Recipe
 
 LEVELS = {1: ["model.hidden=[3]", "model.latent=2"], 2: ["model.hidden=[[3], [3]]", "model.latent=[2, 1]"]}
 

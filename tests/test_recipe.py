@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from memgen.errors import MemgenError
-from memgen.recipes.settings import Recipe, build, recipe_names
+from memgen.recipes.build import build
+from memgen.recipes.settings import Recipe, recipe_names
 
 NAMES = [
     *("mnist-vae", "mnist-mem-vae", "mnist-iwae-5", "mnist-mem-iwae-5", "mnist-iwae-50", "mnist-mem-iwae-50"),

@@ -21,7 +21,8 @@ from memgen.cli.main import main, parse
 from memgen.core.model import count_parameters
 from memgen.data import DATASETS, dataset
 from memgen.errors import MemgenError
-from memgen.recipes.settings import Recipe, build, recipe_names
+from memgen.recipes.build import build
+from memgen.recipes.settings import Recipe, recipe_names
 from memgen.runs import zoo
 from memgen.runs.run import WEIGHTS, Run, read_model
 from memgen.runs.storage import load_tensors, save_tensors

@@ -20,7 +20,8 @@ from memgen.core.model import DGM, Batch
 from memgen.core.objective import importance
 from memgen.data.dataset import Dataset
 from memgen.errors import MemgenError
-from memgen.recipes.settings import Recipe, build
+from memgen.recipes.build import build
+from memgen.recipes.settings import Recipe
 from memgen.tasks.density import log_likelihood
 from memgen.tasks.imputation import impute
 from memgen.training.fit import adapt, begin, fit

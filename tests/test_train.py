@@ -20,7 +20,8 @@ from memgen.core.model import DGM, Batch
 from memgen.core.objective import importance, loss, plain
 from memgen.data import Dataset, dataset
 from memgen.errors import MemgenError
-from memgen.recipes.settings import Recipe, build
+from memgen.recipes.build import build
+from memgen.recipes.settings import Recipe
 from memgen.runs.run import Run, load
 from memgen.tasks.density import log_likelihood
 from memgen.training import fit as train

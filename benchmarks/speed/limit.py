@@ -23,7 +23,8 @@ from memgen.core.layers import MemoryLayer
 from memgen.core.memory import Memory
 from memgen.core.model import DGM, Conditional
 from memgen.core.objective import CHOOSING
-from memgen.recipes.settings import Recipe, build
+from memgen.recipes.build import build
+from memgen.recipes.settings import Recipe
 
 RECIPES = ("mnist-mem-vae", "mnist-vae")
 ONLY = "the products alone"

@@ -22,7 +22,8 @@ from benchmarks.speed.rows import batches
 from memgen.accelerate.allocator import kept_memory
 from memgen.accelerate.library import flushed_denormals
 from memgen.core.model import Batch
-from memgen.recipes.settings import Recipe, build
+from memgen.recipes.build import build
+from memgen.recipes.settings import Recipe
 from memgen.training.fit import State, begin, byte_levels, drawn, train_step
 
 BATCH = 100

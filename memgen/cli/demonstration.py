@@ -15,7 +15,8 @@ from memgen.data import dataset
 from memgen.data.output import write_atomically
 from memgen.errors import MemgenError
 from memgen.progress import Progress
-from memgen.recipes.settings import Recipe, build
+from memgen.recipes.build import build
+from memgen.recipes.settings import Recipe
 from memgen.report.gather import Gathered, Subject, gather, paired_difference
 from memgen.report.page import write_report
 from memgen.runs.run import CHECKPOINT, METRICS, RECIPE, WEIGHTS, Run, read_model, save

@@ -15,7 +15,8 @@ from memgen.core.layers import MemoryLayer
 from memgen.core.model import DGM, count_parameters
 from memgen.data import DATASETS, source
 from memgen.errors import MemgenError
-from memgen.recipes.settings import Recipe, build, recipe_names
+from memgen.recipes.build import build
+from memgen.recipes.settings import Recipe, recipe_names
 from memgen.runs import zoo as models
 from memgen.runs.run import WEIGHTS, Run, read_model
 from memgen.runs.zoo import resolve

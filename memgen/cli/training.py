@@ -10,7 +10,8 @@ from memgen.cli.choosing import choose, choose_start
 from memgen.cli.common import count, say
 from memgen.cli.reading import Loaded
 from memgen.data.dataset import SPLITS
-from memgen.recipes.settings import Recipe, likelihood_name
+from memgen.recipes.build import likelihood_name
+from memgen.recipes.settings import Recipe
 from memgen.runs.run import Run
 from memgen.runs.session import Session, choose_device, prepared
 

@@ -19,8 +19,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from memgen.accelerate.functions import EPSILON, batch_norm_relu, linear_relu
 from memgen.errors import MemgenError
+
+EPSILON = 1e-5
+"""Added to a variance before its root is taken, where nothing else is said."""
 
 
 def linear(inputs: int, outputs: int) -> nn.Linear:
@@ -56,8 +58,8 @@ class Dense(nn.Module):
         if isinstance(self.norm, BatchNorm):
             # Without the bias there is no pass over the rows to add it, and none to sum a gradient that is zero.
             pre = F.linear(h, self.linear.weight, None if self.training else self.linear.bias)
-            return Activation(pre, self.norm(pre, relu=True))
-        pre = self.linear(h)
+        else:
+            pre = self.linear(h)
         return Activation(pre, torch.relu(self.norm(pre)))
 
 
@@ -84,7 +86,7 @@ class Frozen(nn.Module):
     bias: Tensor
 
     def forward(self, h: Float[Tensor, "*rows inputs"]) -> Activation:
-        output = linear_relu(h, self.weight, self.bias)
+        output = torch.relu(F.linear(h, self.weight, self.bias))
         return Activation(output, output)
 
 
@@ -125,14 +127,24 @@ class BatchNorm(nn.Module):
         self.register_buffer("mean", torch.full((units,), torch.nan))
         self.register_buffer("variance", torch.full((units,), torch.nan))
 
-    def forward(self, h: Float[Tensor, "*rows units"], relu: bool = False) -> Float[Tensor, "*rows units"]:
-        """With `relu`, max(0, .) of it, in the same pass."""
-        if self.training and relu:
-            return batch_norm_relu(h, self.gamma, self.beta, self.epsilon)
+    def forward(self, h: Float[Tensor, "*rows units"]) -> Float[Tensor, "*rows units"]:
         rows = h.reshape(-1, h.shape[-1])
         mean, variance = (None, None) if self.training else (self.mean, self.variance)
         out = torch.batch_norm(rows, self.gamma, self.beta, mean, variance, self.training, 0.0, self.epsilon, False)
-        return (torch.relu(out) if relu else out).view_as(h)
+        return out.view_as(h)
+
+
+def mean_and_variance(h: Float[Tensor, "*rows units"]) -> tuple[Float[Tensor, " units"], Float[Tensor, " units"]]:
+    """Over all rows, the variance biased; no gradient."""
+    variance, mean = torch.var_mean(h.detach().flatten(0, -2), 0, correction=0)
+    return mean, variance
+
+
+def standardised_mean(h: Float[Tensor, "*K B units"], epsilon: float = EPSILON) -> Float[Tensor, "B units"]:
+    """mean_k (h_k - mean) / sqrt(variance + epsilon), mean and variance over all rows of all samples."""
+    rows = h.reshape(-1, h.shape[-1])
+    h = torch.batch_norm(rows, None, None, None, None, True, 0.0, epsilon, False).view_as(h)
+    return h if h.ndim == 2 else h.mean(0)
 
 
 NORMS: dict[str, Callable[..., nn.Module]] = {

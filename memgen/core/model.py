@@ -23,9 +23,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from memgen.accelerate.functions import LOG_2PI
 from memgen.core.layers import Activation
-from memgen.core.likelihoods import Distribution, GaussianColumns, Head, total_log_prob
+from memgen.core.likelihoods import LOG_2PI, Distribution, GaussianColumns, Head, total_log_prob
 
 Levels = tuple[Float[Tensor, "K B _"], ...]
 """z or its noise: one tensor per stochastic level, from the data upwards, each of its own width."""

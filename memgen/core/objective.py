@@ -15,8 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from memgen.accelerate.functions import EPSILON, mean_and_variance, standardised_mean
-from memgen.core.layers import BatchNorm, Dense, MemoryLayer
+from memgen.core.layers import EPSILON, BatchNorm, Dense, MemoryLayer, mean_and_variance, standardised_mean
 from memgen.core.model import DGM, Batch, Conditional, Encoding, Inference, Joint, Levels, Posterior
 
 

@@ -48,7 +48,8 @@ from memgen.data.values import tidy
 from memgen.errors import MemgenError
 from memgen.estimators.training import ROWS, log_p, train_table
 from memgen.recipes.auto import auto_recipe, default_slots
-from memgen.recipes.settings import Model, Objective, Recipe, Training, build
+from memgen.recipes.build import build
+from memgen.recipes.settings import Model, Objective, Recipe, Training
 from memgen.runs.storage import load_tensors, save_tensors
 from memgen.tasks.density import log_likelihood
 from memgen.tasks.features import features

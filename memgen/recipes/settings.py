@@ -10,24 +10,17 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
 import tomli_w
-import torch
-from torch import nn
 
-from memgen.core.layers import NORMS, Dense, MemoryLayer
-from memgen.core.likelihoods import LIKELIHOODS, Gaussian, Head
-from memgen.core.likelihoods.mixed import Kind
-from memgen.core.memory import ATTENTIONS, COMPOSITIONS, SPARSE_ATTENTIONS, Memory
-from memgen.core.model import DGM, Conditional
-from memgen.core.noise import Purpose, stream
+from memgen.core.layers import NORMS
+from memgen.core.likelihoods import LIKELIHOODS
+from memgen.core.memory import ATTENTIONS, COMPOSITIONS, SPARSE_ATTENTIONS
 from memgen.core.objective import BOUNDS, CHOOSING, ESTIMATORS
 from memgen.data import DATASETS
-from memgen.data.form import Form
 from memgen.data.own import HEADERS, is_path
 from memgen.data.words import parse_kinds, parse_size
 from memgen.errors import MemgenError, unknown
@@ -401,97 +394,3 @@ def _check_together(recipe: Recipe) -> None:
         )
     if training.optimizer == "adam" and training.weight_decay:
         raise MemgenError("training.weight_decay is for the optimizer adamw")
-
-
-def levels_of(values: Sequence[Sequence[Any]], like: Sequence[Sequence[Any]], none: Any) -> list[list[Any]]:
-    """`values` filled up where it is empty: one `none` per layer."""
-    return [list(level) for level in values] if any(values) else [[none] * len(level) for level in like]
-
-
-def likelihood_name(recipe: Recipe) -> str:
-    """The likelihood, with "auto" looked up in the data set."""
-    name = recipe.model.likelihood
-    if name == "auto" and recipe.data.name not in DATASETS:
-        raise MemgenError(
-            f"model.likelihood auto is what the data ask for, and {recipe.data.name} must be read to know"
-        )
-    return DATASETS[recipe.data.name].likelihood if name == "auto" else name
-
-
-def form_of(recipe: Recipe) -> Form:
-    """What is known of the rows without reading them: all of a data set, nothing of the user's own.
-
-    >>> form_of(Recipe()).shape
-    (8, 8)
-    """
-    if recipe.data.name not in DATASETS:
-        return Form()
-    source = DATASETS[recipe.data.name]
-    return Form(source.shape, levels=source.levels)
-
-
-TABLE_FLOOR = 0.01
-"""The least sigma of a table's real columns, in units of their standard deviations."""
-
-
-def build(recipe: Recipe, columns: int | None = None, kinds: Sequence[Kind] = ()) -> DGM:
-    """The model of a recipe, with starting values from its seed; `columns` of x if not those of its data set, and the
-    `kinds` of a table's columns.
-
-    >>> from memgen.core.model import count_parameters
-    >>> count_parameters(build(Recipe.named("mnist-mem-vae")))
-    1550084
-    """
-    settings = recipe.model
-    if columns is None:
-        if recipe.data.name not in DATASETS:
-            raise MemgenError(f"how many columns {recipe.data.name} has is not known before it is read; give columns=")
-        columns = DATASETS[recipe.data.name].columns
-    heads: dict[str, dict[str, Any]] = {
-        "gaussian": {"floor": settings.sigma_floor},
-        "categorical": {"categories": settings.categories},
-        "mixed": {"kinds": kinds, "floor": settings.sigma_floor or TABLE_FLOOR},
-    }
-    name = likelihood_name(recipe)
-    if name == "mixed" and not kinds:
-        raise MemgenError("the likelihood mixed is for tables, whose columns have kinds; these have none")
-    likelihood = partial(LIKELIHOODS[name], **heads.get(name, {}))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream(recipe.training.seed, Purpose.START_VALUES))
-        try:
-            return assemble(settings, columns, likelihood)
-        except (RuntimeError, MemoryError) as error:  # torch reports a failed allocation as a RuntimeError
-            raise MemgenError(f"cannot build this model: {str(error).splitlines()[0]}") from None
-
-
-def assemble(settings: Model, columns: int, likelihood: Callable[[int, int], Head]) -> DGM:
-    """Q and P of every level. Level l lies between `below` (x or z_l) and z_{l+1}."""
-    slots = levels_of(settings.slots, settings.hidden, 0)
-    norm = partial(NORMS[settings.norm], epsilon=settings.norm_epsilon)
-    q, p, below = [], [], columns
-    for level, (hidden, latent) in enumerate(zip(settings.hidden, settings.latent, strict=True)):
-        around = settings.skip and len(hidden) > 0
-        make: Callable[[int, int], Head] = likelihood if level == 0 else Gaussian
-        head = make((hidden[0] if hidden else latent) + around * latent, below)
-        inputs = head.encoded + (columns if settings.mask and level == 0 else 0)
-        q_layers = [Dense(i, o, norm) for i, o in zip((inputs, *hidden), hidden, strict=False)]
-        # P runs from z down to the data, so its layers are built from the last of `hidden` to the first.
-        downwards = list(zip(reversed(hidden), reversed(slots[level]), strict=True))
-        p_inputs = (latent, *reversed(hidden))
-        p_layers = [_p_layer(settings, Dense(i, o, norm), o, n) for i, (o, n) in zip(p_inputs, downwards, strict=False)]
-        q_head = Gaussian((hidden[-1] if hidden else inputs) + around * inputs, latent)
-        q.append(Conditional(q_layers, q_head, settings.skip))
-        p.append(Conditional(p_layers, head, settings.skip))
-        below = latent
-    return DGM(q, p, settings.mask)
-
-
-def _p_layer(settings: Model, dense: Dense, units: int, slots: int) -> nn.Module:
-    if slots == 0:
-        return dense
-    sparse = settings.attention in SPARSE_ATTENTIONS
-    if sparse:
-        attention = SPARSE_ATTENTIONS[settings.attention](units, slots, settings.top)
-    else:
-        attention = ATTENTIONS[settings.attention](units, slots)
-    return MemoryLayer(dense, attention, Memory(units, slots, sparse), COMPOSITIONS[settings.composition](units))

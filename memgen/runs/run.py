@@ -28,7 +28,8 @@ from memgen.core.model import DGM
 from memgen.data.form import Form, Origin
 from memgen.data.output import write_atomically
 from memgen.errors import MemgenError
-from memgen.recipes.settings import Recipe, build, form_of
+from memgen.recipes.build import build, form_of
+from memgen.recipes.settings import Recipe
 from memgen.runs import zoo
 from memgen.runs.finite import finite
 from memgen.runs.storage import CHECKSUM, load_tensors, save_tensors

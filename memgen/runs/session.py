@@ -19,7 +19,8 @@ from memgen.data import Dataset
 from memgen.data.form import Form
 from memgen.errors import MemgenError
 from memgen.progress import Progress
-from memgen.recipes.settings import Recipe, build
+from memgen.recipes.build import build
+from memgen.recipes.settings import Recipe
 from memgen.runs.run import CHECKPOINT, Run, Saved, warm_start
 from memgen.training.fit import (
     Epoch,

@@ -108,7 +108,8 @@ def log_likelihood(
     Where the model was built with `mask`, NaN is a missing entry, and log p is that of the others. A row's noise is a
     function of `seed` and of its key: by default its place among the rows.
 
-    >>> from memgen.recipes.settings import Recipe, build
+    >>> from memgen.recipes.build import build
+    >>> from memgen.recipes.settings import Recipe
     >>> model = build(Recipe().override(["model.hidden=[]", "model.latent=2"]), columns=3)
     >>> result = log_likelihood(model, torch.tensor([[0.0, 1.0, 1.0]]), samples=500)
     >>> result.elbo.item() <= result.bounds[50].item() <= result.mean

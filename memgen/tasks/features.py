@@ -25,7 +25,8 @@ class Features(NamedTuple):
 def features(model: DGM, x: Float[Tensor, "N D"]) -> Features:
     """Features of every row, in which NaN is missing; they depend on nothing but the row.
 
-    >>> from memgen.recipes.settings import Recipe, build
+    >>> from memgen.recipes.build import build
+    >>> from memgen.recipes.settings import Recipe
     >>> model = build(Recipe().override(["model.hidden=[8, 5]", "model.latent=2", "model.norm=none"]), columns=3)
     >>> found = features(model, torch.rand(4, 3))
     >>> found.mean.shape, found.last.shape

@@ -295,7 +295,8 @@ def impute(
     each a draw from p(x|z) of a state or, with `smooth`, its mean, for binary data that stand for grey levels. Row i
     depends neither on the batches nor on the rows beside it. Without a method: `importance`, or `gibbs` for draws.
 
-    >>> from memgen.recipes.settings import Recipe, build
+    >>> from memgen.recipes.build import build
+    >>> from memgen.recipes.settings import Recipe
     >>> model = build(Recipe().override(["model.hidden=[]", "model.latent=2"]), columns=3)
     >>> x = torch.tensor([[0.0, 1.0, torch.nan]])
     >>> impute(model, x, ~x.isnan(), steps=20, draws=5).draws[:, 0].unique(dim=0)[:, :2]

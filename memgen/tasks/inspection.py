@@ -101,7 +101,8 @@ def dense(h_a: Preference, slots: int) -> Float[Tensor, "*rows slots"]:
 def preferences(model: DGM, x: Float[Tensor, "N D"], *, seed: int = 0) -> dict[str, Float[Tensor, "N slots"]]:
     """h_a of every row for one z ~ q(z|x), divided by its sum: which part of its reading falls on each slot.
 
-    >>> from memgen.recipes.settings import Recipe, build
+    >>> from memgen.recipes.build import build
+    >>> from memgen.recipes.settings import Recipe
     >>> model = build(Recipe().override(["model.hidden=[8]", "model.slots=[5]", "model.norm=none"]), columns=3)
     >>> preferences(model, torch.rand(4, 3))["layer 1"].sum(-1).allclose(torch.ones(4))
     True

@@ -25,7 +25,8 @@ def sample(model: DGM, n: int, *, seed: int = 0, draw: bool = False, hold: int =
     The first of them are the same however many are asked for. z is drawn level by level from the top; the top `hold`
     levels are drawn once and shared by all rows: what differs then is what the levels below decide.
 
-    >>> from memgen.recipes.settings import Recipe, build
+    >>> from memgen.recipes.build import build
+    >>> from memgen.recipes.settings import Recipe
     >>> model = build(Recipe().override(["model.norm=none"]), columns=4)
     >>> sample(model, 3, draw=True).unique()
     tensor([0., 1.])

@@ -215,7 +215,8 @@ def fit(
 
     `state` is where to go on from; `tick(state, steps per epoch)` is called after every step.
 
-    >>> from memgen.recipes.settings import Recipe, build
+    >>> from memgen.recipes.build import build
+    >>> from memgen.recipes.settings import Recipe
     >>> recipe = Recipe.named("digits-mem-vae").override(["training.epochs=2"])
     >>> model = build(recipe)
     >>> from memgen.data import dataset

@@ -13,12 +13,11 @@ from collections.abc import Callable
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from memgen.accelerate.functions import bernoulli_log_prob
 from memgen.core.likelihoods.base import Distribution, Head, check_values, draw
 from memgen.core.likelihoods.bernoulli import Bernoulli, BernoulliColumns
 from memgen.core.likelihoods.categorical import Categorical, CategoricalColumns
 from memgen.core.likelihoods.count import Count
-from memgen.core.likelihoods.gaussian import Gaussian, GaussianColumns
+from memgen.core.likelihoods.gaussian import LOG_2PI, Gaussian, GaussianColumns
 from memgen.core.likelihoods.mixed import KINDS, Mixed
 from memgen.core.likelihoods.pixels import DiscretisedLogistic
 from memgen.core.likelihoods.standard import Positive, Real
@@ -39,14 +38,13 @@ def total_log_prob(
     """sum_d log p(x_d) over the observed columns."""
     if observed is not None:
         return p.log_prob(x.where(observed, 0)).where(observed, 0).sum(-1)
-    if isinstance(p, BernoulliColumns) and p.bias is not None:
-        return bernoulli_log_prob(p.products, p.bias, x)
     return p.log_prob(x).sum(-1)
 
 
 __all__ = [
     "KINDS",
     "LIKELIHOODS",
+    "LOG_2PI",
     "Bernoulli",
     "BernoulliColumns",
     "Categorical",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -20,14 +19,9 @@ RAREST = 1e-4
 
 @dataclass(frozen=True)
 class BernoulliColumns:
-    """p(x_d = 1) = sigmoid(l_d), l = products + bias: the log-likelihood of whole rows is taken without storing l."""
+    """p(x_d = 1) = sigmoid(l_d)."""
 
-    products: Float[Tensor, "*rows columns"]
-    bias: Float[Tensor, " columns"] | None = None
-
-    @cached_property
-    def logits(self) -> Float[Tensor, "*rows columns"]:
-        return self.products if self.bias is None else self.products + self.bias
+    logits: Float[Tensor, "*rows columns"]
 
     def log_prob(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
         """x*l - log(1 + e^l)"""
@@ -61,7 +55,7 @@ class Bernoulli(Head):
         self.logits = linear(features, columns)
 
     def forward(self, h: Float[Tensor, "*rows features"]) -> BernoulliColumns:
-        return BernoulliColumns(F.linear(h, self.logits.weight), self.logits.bias)
+        return BernoulliColumns(self.logits(h))
 
     def start(self, weight: Float[Tensor, "columns features"], mean: Float[Tensor, " columns"], sigma: float) -> None:
         """The logit whose sigmoid has this value and slope at h = 0."""
