@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from memgen.cli.common import rows_to_score
+from memgen.cli.reading import rows_to_score
 from memgen.runs.run import read_model
 from memgen.tasks.density import standard_error
 from memgen.tasks.imputation import DEFAULT, METHODS, Imputation, impute

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import signal
 import sys
@@ -10,11 +9,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
-from memgen.cli.common import say
-from memgen.cli.main import Parser, add_compile, add_device, execute, standalone, whole
+import click
+
+from memgen.cli.command import Command, examples, run, say
+from memgen.cli.options import FILE, Whole, compile_option, device_option
 from memgen.data import source
 from memgen.data.sets.frey_faces import SPLITS
 from memgen.errors import FailedError, MemgenError
@@ -35,9 +36,9 @@ WAYS = {"status": ("seed", "schedule", "splits"), "verify": ("limit",), "ship": 
 DEFAULTS = {"budget": None, "seed": SEED, "schedule": None, "splits": False, "limit": None}
 
 
-def reproduce(options: argparse.Namespace) -> dict[str, Any]:
+def reproduce(options: SimpleNamespace) -> dict[str, Any]:
     choose_device(options.device)
-    place = Place(options.results, options.runs, options.device, options.compile)
+    place = Place(options.results, options.runs, options.device, options.compiled)
     ways = [way for way in WAYS if getattr(options, way)]
     if len(ways) > 1:
         raise MemgenError(f"--{ways[0]} and --{ways[1]} are two things to do; ask for one")
@@ -50,7 +51,7 @@ def reproduce(options: argparse.Namespace) -> dict[str, Any]:
     return run_all(options, place)
 
 
-def run_all(options: argparse.Namespace, place: Place) -> dict[str, Any]:
+def run_all(options: SimpleNamespace, place: Place) -> dict[str, Any]:
     """One job after the other, until all are done or the time is up. A row that fails does not stop the others."""
     todo = jobs(options)
     make_folder(place.results)  # now, and not after hours of training
@@ -69,14 +70,14 @@ def run_all(options: argparse.Namespace, place: Place) -> dict[str, Any]:
                     done.append(name)
                 except MemgenError as error:
                     failed[name] = error
-                    say(options, f"  failed: {error}")
+                    say(f"  failed: {error}")
         except KeyboardInterrupt as interrupt:
             why = str(interrupt) or "interrupted"
             if not spent():
                 raise KeyboardInterrupt(f"{why}; or with the same command as before") from None
-            say(options, why)
+            say(why)
     if spent():
-        say(options, "the budget is used up; the same command goes on")
+        say("the budget is used up; the same command goes on")
     if failed:
         kind = FailedError if any(isinstance(error, FailedError) for error in failed.values()) else MemgenError
         raise kind("; ".join(f"{name}: {why}" for name, why in failed.items()))
@@ -84,17 +85,17 @@ def run_all(options: argparse.Namespace, place: Place) -> dict[str, Any]:
     return {"done": done, "left": left, "seconds": time.monotonic() - clock}
 
 
-def run_one(options: argparse.Namespace, name: str, job: Job | None, place: Place) -> None:
+def run_one(options: SimpleNamespace, name: str, job: Job | None, place: Place) -> None:
     """A row, or the sweep of slots; whatever happens, the page says what is there."""
     try:
         if job is None:
-            say(options, f"{name}:")
+            say(f"{name}:")
             sweep(place)
             return
         before = read_result(job.result(place))
         whole = before is not None and current(job, before) and not missing(job, before)
-        say(options, f"{name}: done before, {job.result(place)}" if whole else f"{name}:")
-        tell(options, do(job, place))
+        say(f"{name}: done before, {job.result(place)}" if whole else f"{name}:")
+        tell(do(job, place))
     finally:
         if place.results.is_dir():
             with alone(place):
@@ -112,7 +113,7 @@ def alone(place: Place) -> Iterator[None]:
         yield
 
 
-def jobs(options: argparse.Namespace) -> dict[str, Job | None]:
+def jobs(options: SimpleNamespace) -> dict[str, Job | None]:
     """What is asked for, in order, by name; None stands for the sweep of slots. The group of Frey faces is about the
     difference over five splits, so it has them all; a single row has them if that is said.
     """
@@ -165,25 +166,24 @@ def budget(seconds: float | None) -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGALRM, before)
 
 
-def tell(options: argparse.Namespace, found: dict[str, Any]) -> None:
+def tell(found: dict[str, Any]) -> None:
     epochs, seconds = trained_for(found)
     say(
-        options,
         f"  {number(found[found['compared']], found['difference_standard_error'])} nats (paper {found['paper']:g}, "
         f"difference {found['difference']:+.2f}), {epochs} epochs in {seconds}",
     )
 
 
-def status(options: argparse.Namespace, place: Place) -> dict[str, Any]:
+def status(options: SimpleNamespace, place: Place) -> dict[str, Any]:
     """Paper, ours, difference, time and state of every row; and how many other seeds and schedules it has."""
     lines: list[dict[str, Any]] = []
     asked = jobs(options)
     width = max(map(len, asked))
-    say(options, f"{'row':<{width}} {'paper':>9} {'ours':>17} {'ours - paper':>16} {'training':>9}  state")
+    say(f"{'row':<{width}} {'paper':>9} {'ours':>17} {'ours - paper':>16} {'training':>9}  state")
     for name, job in asked.items():
         if job is None:
             said = "not done" if swept(place.results) is None else "done"
-            say(options, f"{name:<{width}} {'':>9} {'':>17} {'':>16} {'':>9}  {said}")
+            say(f"{name:<{width}} {'':>9} {'':>17} {'':>16} {'':>9}  {said}")
             lines.append({"row": name, "state": said})
             continue
         found, said = read_result(job.result(place)), state(job, place)
@@ -195,12 +195,12 @@ def status(options: argparse.Namespace, place: Place) -> dict[str, Any]:
             seconds = duration(found["seconds"] + sum(leg["seconds"] for leg in found["before"]))
         more = len(list((place.results / "seeds" / job.row.name).glob("*.json"))) if job.main else 0
         text = f"{said}; {more} more in {place.results / 'seeds' / job.row.name}" if more else said
-        say(options, f"{name:<{width}} {job.row.paper:>9.2f} {ours:>17} {difference:>16} {seconds:>9}  {text}")
+        say(f"{name:<{width}} {job.row.paper:>9.2f} {ours:>17} {difference:>16} {seconds:>9}  {text}")
         lines.append({"row": job.row.name, "job": name, "paper": job.row.paper, "state": said, "result": found})
     return {"rows": lines}
 
 
-def verify_rows(options: argparse.Namespace, place: Place) -> dict[str, Any]:
+def verify_rows(options: SimpleNamespace, place: Place) -> dict[str, Any]:
     if not options.rows:
         raise MemgenError(f"which row? In the zoo are: {', '.join(models.names()) or 'none yet'}")
     for name in options.rows:
@@ -210,14 +210,13 @@ def verify_rows(options: argparse.Namespace, place: Place) -> dict[str, Any]:
         own = verify(name, options.limit, choose_device(place.device))
         found.append(own)
         say(
-            options,
             f"{name}: {own['log_likelihood']:.3f} nats on {own['examples']:,} examples, K = {own['samples']:,}; "
             f"measured before: {own['expected']:.3f}, difference {own['difference']:+.4f}; good",
         )
     return {"verified": found}
 
 
-def ship_rows(options: argparse.Namespace, place: Place) -> dict[str, Any]:
+def ship_rows(options: SimpleNamespace, place: Place) -> dict[str, Any]:
     if not options.rows:
         raise MemgenError("which row? python -m reproduction --ship ROW")
     found = []
@@ -228,73 +227,77 @@ def ship_rows(options: argparse.Namespace, place: Place) -> dict[str, Any]:
         found.append(own)
         precision = "half" if own["half_precision"] else "full"
         size = f"{own['bytes']:,} bytes, {precision} precision"
-        say(options, f"{own['name']}: {size} ({own['change']:+.4f} nats in half)")
+        say(f"{own['name']}: {size} ({own['change']:+.4f} nats in half)")
     return {"shipped": found}
 
 
-def as_seconds(text: str) -> float:
-    """A type for arguments: seconds, from 90, 90s, 150m or 2.5h."""
-    units = {"s": 1, "m": 60, "h": 3600}
-    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
-    try:
-        seconds = float(number) * unit
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time; write it as 150m, 2.5h or 90s") from None
-    if not 0 < seconds < 1e8:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time to work in; write it as 150m, 2.5h or 90s")
-    return seconds
+class Duration(click.ParamType[float]):
+    """Seconds, from 90, 90s, 150m or 2.5h."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        units = {"s": 1, "m": 60, "h": 3600}
+        number, unit = (value[:-1], units[value[-1]]) if value[-1:] in units else (value, 1)
+        try:
+            seconds = float(number) * unit
+        except ValueError:
+            self.fail(f"{value!r} is no time; write it as 150m, 2.5h or 90s", param, ctx)
+        if not 0 < seconds < 1e8:
+            self.fail(f"{value!r} is no time to work in; write it as 150m, 2.5h or 90s", param, ctx)
+        return seconds
 
 
-def parser() -> Parser:
-    command = standalone(
-        "python -m reproduction",
-        "Train, score and analyse the paper's rows again, one after the other.\n\n"
-        "Numbers and figures go to results/, as one JSON file a row and the page REPRODUCTION.md; what is done is not\n"
-        "done again, and Ctrl-C or the end of the budget lose nothing: the same command goes on.",
-        [
-            "python -m reproduction --status",
-            "python -m reproduction mnist-mem-vae --budget 150m",
-            "python -m reproduction table2 frey",
-            "python -m reproduction mnist-vae --schedule paper        3,000 epochs, as in the paper",
-            "python -m reproduction frey                              four rows, and their difference over five splits",
-            "python -m reproduction --verify mnist-mem-vae --limit 100",
-            "OMP_NUM_THREADS=1 python -m reproduction ...             two of these side by side use two cores best",
-        ],
-    )
-    command.add_argument(
-        "rows", nargs="*", metavar="ROW", help="rows (recipe names), table1, table2, frey, analysis, slots or all"
-    )
-    command.add_argument("--budget", type=as_seconds, metavar="TIME", help="stop after this time, as in 150m or 2h")
-    command.add_argument("--seed", type=whole(0), default=0, help="of the training (default 0)")
-    command.add_argument(
-        "--schedule",
-        choices=("finish", "fast", "more", "most", "long", "first", "paper"),
-        help="of the training (default: that of the row's own result)",
-    )
-    command.add_argument(
-        "--splits", action="store_true", help="rows of Frey faces: all five splits, as the group frey has them"
-    )
-    command.add_argument("--status", action="store_true", help="show how far every row is")
-    command.add_argument("--verify", action="store_true", help="score shipped weights again, and compare")
-    command.add_argument("--limit", type=whole(1), metavar="N", help="with --verify: the first 100 or 1000 examples")
-    command.add_argument("--ship", action="store_true", help="put the weights of rows into the zoo")
-    command.add_argument(
-        "--results",
-        type=Path,
-        default=Path("results"),
-        metavar="FOLDER",
-        help="for numbers and figures (default results)",
-    )
-    command.add_argument(
-        "--runs", type=Path, default=Path("runs/reproduce"), metavar="FOLDER", help="for runs (default runs/reproduce)"
-    )
-    add_compile(command)
-    add_device(command)
-    return command
+@click.command(
+    cls=Command,
+    epilog=examples(
+        "python -m reproduction --status",
+        "python -m reproduction mnist-mem-vae --budget 150m",
+        "python -m reproduction table2 frey",
+        "python -m reproduction mnist-vae --schedule paper        3,000 epochs, as in the paper",
+        "python -m reproduction frey                              four rows, and their difference over five splits",
+        "python -m reproduction --verify mnist-mem-vae --limit 100",
+        "OMP_NUM_THREADS=1 python -m reproduction ...             two of these side by side use two cores best",
+    ),
+)
+@click.argument("rows", nargs=-1, metavar="[ROW]...")
+@click.option("--budget", type=Duration(), metavar="TIME", help="Stop after this time, as in 150m or 2h.")
+@click.option("--seed", type=Whole(0), default=0, help="Of the training (default 0).")
+@click.option(
+    "--schedule",
+    type=click.Choice(("finish", "fast", "more", "most", "long", "first", "paper")),
+    help="Of the training (default: that of the row's own result).",
+)
+@click.option("--splits", is_flag=True, help="Rows of Frey faces: all five splits, as the group frey has them.")
+@click.option("--status", is_flag=True, help="Show how far every row is.")
+@click.option("--verify", is_flag=True, help="Score shipped weights again, and compare.")
+@click.option("--limit", type=Whole(1), metavar="N", help="With --verify: the first 100 or 1000 examples.")
+@click.option("--ship", is_flag=True, help="Put the weights of rows into the zoo.")
+@click.option(
+    "--results",
+    type=FILE,
+    default=Path("results"),
+    metavar="FOLDER",
+    help="For numbers and figures (default results).",
+)
+@click.option(
+    "--runs", type=FILE, default=Path("runs/reproduce"), metavar="FOLDER", help="For runs (default runs/reproduce)."
+)
+@compile_option
+@device_option
+def command(**options: Any) -> dict[str, Any]:
+    """Train, score and analyse the paper's rows again, one after the other.
+
+    ROW is a recipe's name, table1, table2, frey, analysis, slots or all.
+
+    Numbers and figures go to results/, as one JSON file a row and the page REPRODUCTION.md; what is done is not done
+    again, and Ctrl-C or the end of the budget lose nothing: the same command goes on.
+    """
+    return reproduce(SimpleNamespace(**options))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    return execute(lambda: reproduce, parser().parse_args(arguments))
+    return run(command, "python -m reproduction", arguments)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+import click
 
 from benchmarks.speed.evaluation import evaluation_section
 from benchmarks.speed.growth import growth_section
@@ -19,8 +20,9 @@ from benchmarks.speed.rows import Rows, rows
 from benchmarks.speed.startup import startup_section
 from benchmarks.speed.steps import steps_section
 from benchmarks.speed.table import table
-from memgen.cli.common import check_output, say
-from memgen.cli.main import Parser, execute, standalone, whole
+from memgen.cli.command import Command, examples, run, say
+from memgen.cli.options import FILE, Whole
+from memgen.cli.output import check_output
 from memgen.data.output import write_atomically
 from memgen.errors import MemgenError, unknown
 
@@ -28,32 +30,32 @@ SECTIONS = ("steps", "evaluation", "limit", "growth", "startup")
 """In the order in which they run: the limit comes after those that have measured it between their rows."""
 
 
-def bench(options: argparse.Namespace) -> dict[str, Any]:
+def bench(options: SimpleNamespace) -> dict[str, Any]:
     chosen = sections(options.only)
     check_output(options.output, ".json")
     about = describe()
-    say(options, f"{about['cpu']}, {about['vectors']}, {about['cores']} cores, {about['threads']} threads")
-    say(options, f"Python {about['python']}, torch {about['torch']}, memgen {about['memgen']}")
+    say(f"{about['cpu']}, {about['vectors']}, {about['cores']} cores, {about['threads']} threads")
+    say(f"Python {about['python']}, torch {about['torch']}, memgen {about['memgen']}")
     given = rows()
-    say(options, f"rows: {given.what}")
+    say(f"rows: {given.what}")
     fastest = Fastest()
-    run = _sections(_scale(options), given, fastest)
+    measures = _sections(_scale(options), given, fastest)
     records: list[Record] = []
     before, about["apart"] = ticks(), [apart()]
     for name in chosen:
-        records = settled([*records, *run[name]()], fastest)
+        records = settled([*records, *measures[name]()], fastest)
         about["stolen"] = stolen(before, ticks())
         about["apart"].append(apart())
         result = {"machine": about, "rows": given.what, "records": [record.to_dict() for record in records]}
         if options.output is not None:  # after every section: a later one may fail
             write_atomically(options.output, json.dumps(result, indent=1, allow_nan=False).encode() + b"\n")
     for name in chosen:  # not before all are there: they share the limit
-        say(options, f"\n{table([record for record in records if record.section == name])}")
+        say(f"\n{table([record for record in records if record.section == name])}")
     if about["stolen"] is not None:
-        say(options, f"\nthe host took {about['stolen']:.1%} of this machine's time meanwhile")
+        say(f"\nthe host took {about['stolen']:.1%} of this machine's time meanwhile")
     if None not in about["apart"]:
         found = ", ".join(f"{1e9 * seconds:.0f}" for seconds in about["apart"])
-        say(options, f"what a thread wrote another saw after {found} ns, before and after each section")
+        say(f"what a thread wrote another saw after {found} ns, before and after each section")
     return result
 
 
@@ -74,7 +76,7 @@ def sections(text: str | None) -> list[str]:
     return [name for name in SECTIONS if name in names]
 
 
-def _scale(options: argparse.Namespace) -> Scale:
+def _scale(options: SimpleNamespace) -> Scale:
     scale = QUICK if options.quick else Scale()
     n = options.repeats
     return scale if n is None else replace(scale, repeats=n, child_repeats=n, commands=n)
@@ -96,31 +98,34 @@ def _tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def parser() -> Parser:
-    command = standalone(
-        "python -m benchmarks.speed",
-        "Measure how fast memgen is on this machine.\n\n"
-        "steps       a training step beside a loop written by hand, beside pythae (pip install 'memgen[bench]')\n"
-        "            and beside the least time that its matrix products need\n"
-        "evaluation  log p(x) of an image with 5,000 samples, beside the same\n"
-        "limit       that least time itself, product by product\n"
-        "growth      time and memory against slots, width, K and batch\n"
-        "startup     the time before anything happens",
-        [
-            "python -m benchmarks.speed --quick",
-            "python -m benchmarks.speed --only steps,limit -o speed.json",
-            "OMP_NUM_THREADS=1 python -m benchmarks.speed",
-        ],
-    )
-    command.add_argument("--only", metavar="SECTIONS", help="steps, evaluation, limit, growth, startup; with commas")
-    command.add_argument("--repeats", type=whole(1), metavar="N", help="how often everything is measured")
-    command.add_argument("--quick", action="store_true", help="smaller and less exact: about a minute")
-    command.add_argument("-o", dest="output", type=Path, metavar="FILE.json", help="write all numbers there")
-    return command
+@click.command(
+    cls=Command,
+    epilog=examples(
+        "python -m benchmarks.speed --quick",
+        "python -m benchmarks.speed --only steps,limit -o speed.json",
+        "OMP_NUM_THREADS=1 python -m benchmarks.speed",
+    ),
+)
+@click.option("--only", metavar="SECTIONS", help="steps, evaluation, limit, growth, startup; with commas.")
+@click.option("--repeats", type=Whole(1), metavar="N", help="How often everything is measured.")
+@click.option("--quick", is_flag=True, help="Smaller and less exact: about a minute.")
+@click.option("-o", "output", type=FILE, metavar="FILE.json", help="Write all numbers there.")
+def command(**options: Any) -> dict[str, Any]:
+    """Measure how fast memgen is on this machine.
+
+    \b
+    steps       a training step beside a loop written by hand, beside pythae (pip install '.[bench]')
+                and beside the least time that its matrix products need
+    evaluation  log p(x) of an image with 5,000 samples, beside the same
+    limit       that least time itself, product by product
+    growth      time and memory against slots, width, K and batch
+    startup     the time before anything happens
+    """
+    return bench(SimpleNamespace(**options))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    return execute(lambda: bench, parser().parse_args(arguments))
+    return run(command, "python -m benchmarks.speed", arguments)
 
 
 if __name__ == "__main__":

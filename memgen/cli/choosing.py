@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
-from memgen.cli.common import say
+from memgen.cli.command import say
+from memgen.cli.describing import AUTO
 from memgen.cli.reading import Loaded, load, locate
 from memgen.data import DATASETS
 from memgen.data.own import as_path, is_path
@@ -17,8 +18,20 @@ from memgen.recipes.auto import auto_recipe
 from memgen.recipes.settings import Data, Model, Recipe, recipe_names
 from memgen.runs.run import CHECKPOINT, RECIPE, Run, Saved, read_model
 
-AUTO = "auto"
-"""The recipe that is made from the data."""
+
+class Wishes(NamedTuple):
+    """What the user says of recipe, data and run."""
+
+    recipe: str | None
+    out: Path
+    data: str | None
+    size: str | None
+    likelihood: str | None
+    kinds: tuple[str, ...]
+    changes: tuple[str, ...]
+    """Settings, as KEY=VALUE."""
+    start: Path | None
+    resume: bool
 
 
 class Choice(NamedTuple):
@@ -28,91 +41,90 @@ class Choice(NamedTuple):
     """The run to go on with; None for a new one."""
 
 
-def choose(options: argparse.Namespace) -> Choice:
+def choose(wishes: Wishes) -> Choice:
     """The recipe to train with its data, and the run that holds it already."""
-    run = run_to_resume(options)
-    base = base_recipe(options, run)
-    settings = data_settings(options, base)
-    if run is not None and options.data is None:
+    run = run_to_resume(wishes)
+    base = base_recipe(wishes, run)
+    settings = data_settings(wishes, base)
+    if run is not None and wishes.data is None:
         settings = replace(settings, name=locate(settings.name, run.origin))
-    loaded = load(settings, wanted_likelihood(options, base, run))
+    loaded = load(settings, likelihood_for(wishes, base, run))
     if run is not None:
         refuse_changed_data(run, loaded)
-    recipe = complete(options, base, settings, loaded, run)
+    recipe = complete(wishes, base, settings, loaded, run)
     if run is not None:
         recipe = same_recipe(run, recipe)
     return Choice(recipe, loaded, run)
 
 
-def run_to_resume(options: argparse.Namespace) -> Run | None:
-    if options.resume and (options.out / RECIPE).is_file():
-        return Run.open(options.out)
-    if options.recipe is None and options.data is None:
-        if options.resume:
-            return Run.open(options.out)  # which says what is wrong with it
+def run_to_resume(wishes: Wishes) -> Run | None:
+    if wishes.resume and (wishes.out / RECIPE).is_file():
+        return Run.open(wishes.out)
+    if wishes.recipe is None and wishes.data is None:
+        if wishes.resume:
+            return Run.open(wishes.out)  # which says what is wrong with it
         raise MemgenError(
             f"which recipe? Choices: {', '.join(recipe_names())}; or a TOML file; or your own data: --data PATH"
         )
-    if options.recipe == AUTO and options.data is None:
+    if wishes.recipe == AUTO and wishes.data is None:
         raise MemgenError("the recipe auto is made from the data: say which, --data NAME_OR_PATH")
-    Run.refuse_taken(options.out)
-    if options.resume:
-        say(options, f"nothing to resume in {options.out}: starting anew")
+    Run.refuse_taken(wishes.out)
+    if wishes.resume:
+        say(f"nothing to resume in {wishes.out}: starting anew")
     return None
 
 
-def base_recipe(options: argparse.Namespace, run: Run | None) -> Recipe | None:
+def base_recipe(wishes: Wishes, run: Run | None) -> Recipe | None:
     """The recipe by name or file, or that of the run; None: it is to be made from the data."""
-    if options.recipe is None and run is not None:
+    if wishes.recipe is None and run is not None:
         return run.recipe
-    return None if options.recipe in (None, AUTO) else Recipe.read(options.recipe)
+    return None if wishes.recipe in (None, AUTO) else Recipe.read(wishes.recipe)
 
 
-def data_settings(options: argparse.Namespace, base: Recipe | None) -> Data:
+def data_settings(wishes: Wishes, base: Recipe | None) -> Data:
     """[data] of the recipe, with --data, --size, --kind and --set data.KEY=VALUE."""
     settings = Data() if base is None else base.data
-    if options.data is not None:
-        settings = replace(settings, name=options.data)
-        if is_path(options.data):
-            settings = replace(settings, name=as_path(options.data))
-        elif options.data in DATASETS:
+    if wishes.data is not None:
+        settings = replace(settings, name=wishes.data)
+        if is_path(wishes.data):
+            settings = replace(settings, name=as_path(wishes.data))
+        elif wishes.data in DATASETS:
             settings = replace(settings, size="", kinds=())
-    if options.size is not None:
-        settings = replace(settings, size=options.size)
-    if options.kind:
-        settings = replace(settings, kinds=tuple(options.kind))
-    return Recipe(data=settings).override([text for text in options.set if _key(text).startswith("data.")]).data
+    if wishes.size is not None:
+        settings = replace(settings, size=wishes.size)
+    if wishes.kinds:
+        settings = replace(settings, kinds=wishes.kinds)
+    return Recipe(data=settings).override([text for text in wishes.changes if _key(text).startswith("data.")]).data
 
 
 def _key(text: str) -> str:
     return text.partition("=")[0].strip()
 
 
-def wanted_likelihood(options: argparse.Namespace, base: Recipe | None, run: Run | None) -> str:
+def likelihood_for(wishes: Wishes, base: Recipe | None, run: Run | None) -> str:
     """What the user says, else what the recipe says, unless it was written for other data."""
-    said = [text.partition("=")[2].strip().strip("'\"") for text in options.set if _key(text) == "model.likelihood"]
-    if said or options.likelihood:
-        return Recipe(model=Model(likelihood=said[-1] if said else options.likelihood)).model.likelihood
-    return "auto" if base is None or (options.data is not None and run is None) else base.model.likelihood
+    said = [wishes.likelihood] if wishes.likelihood else []
+    said += [text.partition("=")[2].strip().strip("'\"") for text in wishes.changes if _key(text) == "model.likelihood"]
+    if said:
+        return Recipe(model=Model(likelihood=said[-1])).model.likelihood
+    return "auto" if base is None or (wishes.data is not None and run is None) else base.model.likelihood
 
 
-def complete(
-    options: argparse.Namespace, base: Recipe | None, settings: Data, loaded: Loaded, run: Run | None
-) -> Recipe:
+def complete(wishes: Wishes, base: Recipe | None, settings: Data, loaded: Loaded, run: Run | None) -> Recipe:
     """Every setting: those of the recipe, then what the data ask for, then what the user says."""
     recipe = replace(made_for(loaded) if base is None else base, data=settings)
-    if options.data is not None and not (run is not None and options.recipe is None):
-        mask = recipe.model.mask or has_holes(loaded)
+    if wishes.data is not None and not (run is not None and wishes.recipe is None):
+        mask = recipe.model.mask or has_missing(loaded)
         recipe = replace(recipe, model=replace(recipe.model, likelihood="auto", mask=mask))
-    if options.likelihood:
-        recipe = replace(recipe, model=replace(recipe.model, likelihood=options.likelihood))
-    recipe = recipe.override(options.set)
+    if wishes.likelihood:
+        recipe = replace(recipe, model=replace(recipe.model, likelihood=wishes.likelihood))
+    recipe = recipe.override(wishes.changes)
     if loaded.path is not None and recipe.model.likelihood == "auto":
         recipe = replace(recipe, model=replace(recipe.model, likelihood=loaded.data.likelihood))
     return recipe
 
 
-def has_holes(loaded: Loaded) -> bool:
+def has_missing(loaded: Loaded) -> bool:
     parts = (loaded.data.train, loaded.data.valid, loaded.data.test)
     return any(part is not None and bool(part.isnan().any()) for part in parts)
 
@@ -144,25 +156,25 @@ def same_recipe(run: Run, recipe: Recipe) -> Recipe:
     return run.recipe
 
 
-def choose_start(options: argparse.Namespace, recipe: Recipe, run: Run | None) -> tuple[Recipe, Saved | None]:
+def choose_start(wishes: Wishes, recipe: Recipe, run: Run | None) -> tuple[Recipe, Saved | None]:
     """The weights that the run begins with, if they are those of another; the recipe says where they come from. A run
     that has a checkpoint has begun.
     """
     if run is not None and (run.folder / CHECKPOINT).exists():
-        if options.start is not None:
+        if wishes.start is not None:
             raise MemgenError(f"{run.folder} has begun, and goes on from where it is; leave out --start")
         return recipe, None
     wanted = recipe.training.start_from
-    if options.start is None:
+    if wishes.start is None:
         if wanted:
             raise MemgenError(f"this recipe goes on from weights of {wanted}; say where they are: --start RUN")
         return recipe, None
-    start = read_model(options.start)
+    start = read_model(wishes.start)
     if wanted in recipe_names() and not trained_by(start, wanted):
         warnings.warn(
-            f"{options.start} was not trained to the end by {wanted}, from which this recipe goes on", stacklevel=2
+            f"{wishes.start} was not trained to the end by {wanted}, from which this recipe goes on", stacklevel=2
         )
-    return (recipe if wanted else recipe.override(f"training.start_from={json.dumps(str(options.start))}")), start
+    return (recipe if wanted else recipe.override(f"training.start_from={json.dumps(str(wishes.start))}")), start
 
 
 def trained_by(start: Saved, name: str) -> bool:

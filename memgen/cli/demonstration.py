@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from memgen.cli.common import say
+from tabulate import tabulate
+
 from memgen.core.model import count_parameters
 from memgen.data import dataset
 from memgen.data.output import write_atomically
@@ -18,7 +18,7 @@ from memgen.progress import Progress
 from memgen.recipes.build import build
 from memgen.recipes.settings import Recipe
 from memgen.report.gather import Gathered, Subject, gather, paired_difference
-from memgen.report.page import write_report
+from memgen.report.page import figures_folder, write_report
 from memgen.runs.run import CHECKPOINT, METRICS, RECIPE, WEIGHTS, Run, read_model, save
 from memgen.tasks.density import standard_error
 from memgen.training.fit import fit
@@ -28,10 +28,6 @@ SAMPLES = 1000
 LIMIT = 300
 
 
-def demo(options: argparse.Namespace) -> dict[str, Any]:
-    return run_demo(options.out, options.epochs, lambda text: say(options, text))
-
-
 def run_demo(folder: Path, epochs: int | None, say: Callable[[str], None]) -> dict[str, Any]:
     """Train and score both, and write the page about them into `folder`; returns the numbers."""
     clock = time.perf_counter()
@@ -39,15 +35,15 @@ def run_demo(folder: Path, epochs: int | None, say: Callable[[str], None]) -> di
         _prepare(folder / recipe_name)
     data = dataset("digits")
     say(f"{len(data.train):,} training and {len(data.fixed('test'))} test images of 8 x 8, {data.binarisation}")
-    found: dict[str, Gathered] = {}
+    models: dict[str, Gathered] = {}
     for name, recipe_name in RECIPES.items():
         recipe = Recipe.named(recipe_name).override([f"training.epochs={epochs}"] if epochs else [])
         run = _train(name, folder / recipe_name, recipe)
         subject = Subject(name, run, read_model(run.folder), data, data.shape)
-        found[name] = gather(subject, SAMPLES, LIMIT, LIMIT, seed=0)
+        models[name] = gather(subject, SAMPLES, LIMIT, LIMIT, seed=0)
     report = folder / "report.html"
-    write_report(report, list(found.values()), seed=0)
-    return _report(report, found, time.perf_counter() - clock, say)
+    write_report(report, list(models.values()), seed=0)
+    return _report(report, models, time.perf_counter() - clock, say)
 
 
 def _prepare(folder: Path) -> None:
@@ -74,32 +70,44 @@ def _train(name: str, folder: Path, recipe: Recipe) -> Run:
     return run
 
 
-def _report(report: Path, found: dict[str, Gathered], seconds: float, say: Callable[[str], None]) -> dict[str, Any]:
-    models = {name: (one.subject.saved.model, one.likelihood) for name, one in found.items()}
-    say(f"\ntest log-likelihood in nats, {SAMPLES:,} importance samples, with standard error over images")
-    say(f"{'model':<10} {'parameters':>10} {'log p(x)':>18}")
-    for name, (model, result) in models.items():
-        say(f"{name:<10} {count_parameters(model):>10,} {result.mean:>10.2f} +- {result.standard_error:.2f}")
-    difference = paired_difference(found["VAE"], found["MEM-VAE"])
+def _report(report: Path, models: dict[str, Gathered], seconds: float, say: Callable[[str], None]) -> dict[str, Any]:
+    difference = paired_difference(models["VAE"], models["MEM-VAE"])
     assert difference is not None
     mean, error = float(difference.mean()), standard_error(difference)
     verdict = "" if abs(mean) > 2 * error else ": no detectable difference"
+    say(f"\ntest log-likelihood in nats, {SAMPLES:,} importance samples, with standard error over images")
+    say(_table(models))
     say(f"MEM-VAE minus VAE, paired over images, one seed: {mean:+.2f} +- {error:.2f}{verdict}")
     say(f"\nafter {seconds:.0f} s: curves, samples, imputations and a look inside the memory, on one page")
     say(f"open it in a browser: {report.resolve().as_uri()}")
-    say(f"its figures (PNG, PDF) and their numbers: {report.with_name(report.stem + '-figures')}")
+    say(f"its figures (PNG, PDF) and their numbers: {figures_folder(report)}")
     return {
-        "models": {
-            name: {
-                "parameters": count_parameters(model),
-                "log_likelihood": result.mean,
-                "standard_error": result.standard_error,
-            }
-            for name, (model, result) in models.items()
-        },
+        "models": {name: _numbers(one) for name, one in models.items()},
         "difference": mean,
         "difference_standard_error": error if math.isfinite(error) else None,
         "samples": SAMPLES,
         "seconds": seconds,
         "report": str(report),
     }
+
+
+def _numbers(one: Gathered) -> dict[str, Any]:
+    return {
+        "parameters": count_parameters(one.subject.saved.model),
+        "log_likelihood": one.likelihood.mean,
+        "standard_error": one.likelihood.standard_error,
+    }
+
+
+def _table(models: dict[str, Gathered]) -> str:
+    rows = [
+        [
+            name,
+            f"{count_parameters(one.subject.saved.model):,}",
+            f"{one.likelihood.mean:.2f} +- {one.likelihood.standard_error:.2f}",
+        ]
+        for name, one in models.items()
+    ]
+    return tabulate(
+        rows, ["model", "parameters", "log p(x)"], "plain", disable_numparse=True, colalign=("left", "right", "right")
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -171,3 +172,23 @@ def as_formed(data: Dataset, form: Form) -> Dataset:
 def _mapped(data: Dataset, change: Callable[[torch.Tensor], torch.Tensor]) -> Dataset:
     valid, test = (None if part is None else change(part.float()) for part in (data.valid, data.test))
     return replace(data, train=change(data.rows("train")), valid=valid, test=test)
+
+
+def rows_to_score(saved: Saved, split: str, limit: int | None) -> tuple[torch.Tensor, Dataset]:
+    """The rows of a split that log p(x) is asked of, binarised once where they must be."""
+    data = read_for(saved, None, split).data
+    return data.fixed(split, limit), data
+
+
+def image_shape(saved: Saved) -> tuple[int, ...]:
+    """Height and width of the images that the model was trained on, and channels; () if its columns are none."""
+    shape = saved.form.shape
+    return shape if math.prod(shape) == saved.model.likelihood.columns else ()
+
+
+def require_images(saved: Saved) -> tuple[int, ...]:
+    if not (shape := image_shape(saved)):
+        columns = saved.model.likelihood.columns
+        other = "a table: --csv FILE.csv" if saved.form.columns is not None else "arrays, such as --npy"
+        raise MemgenError(f"this model has {columns} columns that are no images to draw; ask for {other}")
+    return shape

@@ -1,13 +1,13 @@
-"""`memgen train`"""
+"""What `memgen train` does."""
 
 from __future__ import annotations
 
-import argparse
 import shlex
-from typing import Any
+from typing import Any, NamedTuple
 
-from memgen.cli.choosing import choose, choose_start
-from memgen.cli.common import count, say
+from memgen.cli.choosing import Wishes, choose, choose_start
+from memgen.cli.command import count, say
+from memgen.cli.describing import describe
 from memgen.cli.reading import Loaded
 from memgen.data.dataset import SPLITS
 from memgen.recipes.build import likelihood_name
@@ -16,29 +16,38 @@ from memgen.runs.run import Run
 from memgen.runs.session import Session, choose_device, prepared
 
 
-def train(options: argparse.Namespace) -> dict[str, Any]:
-    choose_device(options.device)
-    recipe, loaded, run = choose(options)
-    recipe, start = choose_start(options, recipe, run)
-    model = prepared(recipe, loaded.data, loaded.form, start, options.compile)
+class Manner(NamedTuple):
+    """How it is trained; nothing of it changes the result."""
+
+    checkpoint_every: int
+    tensorboard: bool
+    compiled: bool
+    device: str
+
+
+def train(wishes: Wishes, manner: Manner) -> dict[str, Any]:
+    choose_device(manner.device)
+    recipe, loaded, run = choose(wishes)
+    recipe, start = choose_start(wishes, recipe, run)
+    model = prepared(recipe, loaded.data, loaded.form, start, manner.compiled)
     if loaded.path is not None:
-        tell_data(options, recipe, loaded)
-    run = Run.create(options.out, recipe, loaded.origin) if run is None else run.remembering(loaded.origin)
+        tell_data(recipe, loaded)
+    run = Run.create(wishes.out, recipe, loaded.origin) if run is None else run.remembering(loaded.origin)
     if start is not None:
         run.remember_start(start)
     with (
         run.locked(),
-        Session(run, model, loaded.data, options.device, options.checkpoint_every, options.compile) as session,
+        Session(run, model, loaded.data, manner.device, manner.checkpoint_every, manner.compiled) as session,
     ):
         if session.state.epoch == recipe.training.epochs:
-            say(options, f"{run.folder} is finished")
+            say(f"{run.folder} is finished")
         elif session.state.epoch or session.state.step:
             epochs = f"{session.state.epoch} of {recipe.training.epochs} epochs"
-            say(options, f"going on with {run.folder} after {epochs} and {session.state.step} steps")
-        metrics = session.train(tensorboard=options.tensorboard)
+            say(f"going on with {run.folder} after {epochs} and {session.state.step} steps")
+        metrics = session.train(tensorboard=manner.tensorboard)
     last = metrics[-1]
-    say(options, f"trained {count(last['epoch'], 'epoch')} in {last['seconds']:.1f} s: {describe(last)}")
-    say(options, f"saved in {run.folder}; next: memgen evaluate {shlex.quote(str(run.folder))}")
+    say(f"trained {count(last['epoch'], 'epoch')} in {last['seconds']:.1f} s: {describe(last)}")
+    say(f"saved in {run.folder}; next: memgen evaluate {shlex.quote(str(run.folder))}")
     return {
         "epochs": last["epoch"],
         "bound": last["bound"],
@@ -62,27 +71,18 @@ def about_data(recipe: Recipe, loaded: Loaded) -> dict[str, Any]:
     }
 
 
-def tell_data(options: argparse.Namespace, recipe: Recipe, loaded: Loaded) -> None:
+def tell_data(recipe: Recipe, loaded: Loaded) -> None:
     """What was read, and as what: above all the kind of every column."""
     data, form = loaded.data, loaded.form
     parts = {split: data.rows(split) for split in SPLITS}
-    holes = sum(int(rows.isnan().sum()) for rows in parts.values())
+    missing = sum(int(rows.isnan().sum()) for rows in parts.values())
     what = "row" if not form.shape else "image"
     size = f" of {' x '.join(map(str, form.shape))}" if form.shape else f" of {count(data.train.shape[1], 'column')}"
     split = ", ".join(f"{len(rows):,} {name}" for name, rows in parts.items())
-    say(options, f"{loaded.path}: {count(loaded.rows, what)}{size} ({split}), {holes:,} values missing")
+    say(f"{loaded.path}: {count(loaded.rows, what)}{size} ({split}), {missing:,} values missing")
     if form.classes:
         some = ", ".join(form.classes[:5]) + (", ..." if len(form.classes) > 5 else "")
-        say(options, f"classes: {len(form.classes)} ({some})")
-    say(options, f"likelihood: {likelihood_name(recipe)}")
+        say(f"classes: {len(form.classes)} ({some})")
+    say(f"likelihood: {likelihood_name(recipe)}")
     for line in form.columns.describe() if form.columns is not None else ():
-        say(options, f"  {line}")
-
-
-def describe(metrics: dict[str, Any]) -> str:
-    text = f"training bound {metrics['bound']:.2f} nats"
-    if "train_bound" in metrics:
-        text += f"; on fixed rows: train {metrics['train_bound']:.2f}"
-    if "valid_bound" in metrics:
-        text += f", valid {metrics['valid_bound']:.2f}"
-    return text
+        say(f"  {line}")

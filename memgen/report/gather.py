@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from torch import Tensor
 from memgen.core.model import count_parameters
 from memgen.data import Dataset
 from memgen.report.figures.base import Figure
-from memgen.report.figures.curves import training_curves
+from memgen.report.figures.curves import shared_limits, training_curves
 from memgen.report.figures.images import image_grid, image_rows
 from memgen.report.figures.memory import memory_figures
 from memgen.runs.run import Run, Saved
@@ -90,6 +90,37 @@ class Gathered:
         for figures in self.sections.values():
             for figure in figures:
                 figure.write(folder)
+
+
+def names(paths: Sequence[Path]) -> list[str]:
+    """Short names that tell the runs apart: the last part of each path, or more of it where these are the same.
+
+    >>> names([Path("a/vae"), Path("b/vae")])
+    ['a/vae', 'b/vae']
+    """
+    resolved = [path.absolute().parts for path in paths]  # not resolve: a link keeps its own name
+    for length in range(1, max(map(len, resolved)) + 1):
+        short = ["/".join(parts[-length:]) for parts in resolved]
+        if len(set(short)) == len(short):
+            return short
+    return [f"{'/'.join(parts[-1:])} ({i})" for i, parts in enumerate(resolved, 1)]  # the same run, named twice
+
+
+def gather_all(
+    subjects: Sequence[Subject], samples: int, limit: int, seed: int, tell: Callable[[str], None] | None = None
+) -> tuple[list[Gathered], int]:
+    """All runs at the same number of importance samples, which is returned too; those on the same data share the axis
+    of their training curves.
+    """
+    samples, rows = to_score(subjects, samples, limit, seed)
+    first = subjects[0].data.name
+    limits = shared_limits([one.run.metrics() for one in subjects if one.data.name == first])
+    gathered = []
+    for one in subjects:
+        if tell is not None:
+            tell(f"{one.name}:")
+        gathered.append(gather(one, samples, rows, limit, seed, limits if one.data.name == first else None))
+    return gathered, samples
 
 
 def gather(

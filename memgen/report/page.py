@@ -66,9 +66,14 @@ summary { cursor: pointer; color: var(--mark); }
 """
 
 
+def figures_folder(page: Path) -> Path:
+    """Where the figures of a page lie, beside it."""
+    return page.with_name(f"{page.stem}-figures")
+
+
 def write_report(output: Path, gathered: Sequence[Gathered], seed: int) -> Path:
     """The page, and its figures with their numbers beside it; returns their folder."""
-    folder = output.with_name(f"{output.stem}-figures")
+    folder = figures_folder(output)
     text = page(gathered, seed)
     for one in gathered:
         one.write(folder / one.subject.name.replace("/", "-") if len(gathered) > 1 else folder)

@@ -1,0 +1,59 @@
+"""How `memgen impute` fills in: the method and its settings, and what it says of how well they carry the answer."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from memgen.cli.command import say
+from memgen.core.model import DGM
+from memgen.runs.scores import fill
+from memgen.tasks.imputation import METHODS, Imputation
+
+FEW = 5
+"""Effective states below which a person is told that the answer rests on few."""
+
+
+class Chains(NamedTuple):
+    """A method of imputation with its settings, on a model."""
+
+    model: DGM
+    method: str
+    steps: int
+    keep: int | None
+    """States that count; None: as many as the method keeps by itself."""
+    draws: int
+    seed: int
+
+    @property
+    def kept(self) -> int:
+        return METHODS[self.method].kept(self.steps) if self.keep is None else self.keep
+
+    @property
+    def fills_means(self) -> bool:
+        """Whether grey levels can be filled in as they are."""
+        return METHODS[self.method].fills_means
+
+    def fill(self, x: Float[Tensor, "N D"], observed: Bool[Tensor, "N D"], **more: Any) -> Imputation:
+        shared: dict[str, Any] = {"steps": self.steps, "keep": self.keep, "draws": self.draws, "seed": self.seed}
+        return fill(self.model, x, observed, self.method, **shared, **more)
+
+    def carried(self, result: Imputation) -> dict[str, float | None]:
+        """How many states carry the answer."""
+        return {
+            "effective_states": float(result.effective.median()) if METHODS[self.method].weighted else None,
+            "accepted": float(result.accepted.mean()) if self.method == "mwg" else None,
+        }
+
+    def say_carried(self, result: Imputation) -> None:
+        carried = self.carried(result)
+        if (accepted := carried["accepted"]) is not None:
+            say(f"accepted proposals among the kept: {accepted:.1%}")
+        if (effective := carried["effective_states"]) is not None:
+            hint = "; more --steps would help" if effective < FEW else ""
+            say(f"effective states: median {effective:.1f} of {self.kept}{hint}")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"method": self.method, "steps": self.steps, "kept": self.kept, "seed": self.seed}

@@ -1,0 +1,162 @@
+"""The rows that `memgen sample` draws: from the prior, or from given images, and the files that hold them."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from memgen.cli.reading import data_for, image_shape, require_images
+from memgen.data.columns import Columns
+from memgen.data.output import write_atomically
+from memgen.data.texts import as_values, csv_text
+from memgen.errors import MemgenError
+from memgen.report.figures import grid
+from memgen.report.figures.images import image_rows
+from memgen.runs.run import Saved, write_png
+from memgen.tasks.sampling import interpolate, reconstruct, sample, walk
+
+COLUMNS = 10
+"""Images in a row of the figures that stand beside data."""
+RADII = (1.0, 2.0, 4.0)
+
+
+class Wishes(NamedTuple):
+    """What is to be drawn."""
+
+    kind: str
+    """prior, both, reconstruct, interpolate or walk."""
+    n: int
+    draw: bool
+    hold: int
+    seed: int
+    images: tuple[int, ...]
+    """Of the data, for interpolate and walk."""
+    data: str | None
+    split: str
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Draws from one model."""
+
+    saved: Saved
+    wishes: Wishes
+
+    @property
+    def schema(self) -> Columns | None:
+        return self.saved.form.columns
+
+    @property
+    def draw(self) -> bool:
+        """Of a table always draws: a mean of categories is none of them."""
+        return self.wishes.draw or self.schema is not None
+
+    def check(self, output: Path | None, table: Path | None) -> None:
+        """Refuse files that this model cannot fill."""
+        if table is not None and self.schema is None:
+            raise MemgenError("--csv is for models of tables, and this one was trained on other data; use --npy")
+        if output is not None:
+            require_images(self.saved)
+
+    def rows(self) -> dict[str, Tensor]:
+        """Label -> rows."""
+        return KINDS[self.wishes.kind](self)
+
+    def write(self, rows: dict[str, Tensor], output: Path | None, array: Path | None, table: Path | None) -> None:
+        if output is not None and self.wishes.kind == "prior":
+            write_png(output, grid(rows[""], image_shape(self.saved)))
+        elif output is not None:
+            write_atomically(output, image_rows(output.stem, "", rows, image_shape(self.saved)).png)
+        if array is not None:
+            content = io.BytesIO()
+            np.save(content, as_array(torch.cat(list(rows.values())), self.schema), allow_pickle=False)
+            write_atomically(array, content.getvalue())
+        if table is not None and self.schema is not None:
+            write_atomically(table, csv_text(self.schema, rows[""].numpy()).encode())
+
+    def data_rows(self) -> Float[Tensor, "N D"]:
+        """The rows of the split, grey."""
+        wishes = self.wishes
+        return data_for(self.saved, wishes.data, wishes.split).rows(wishes.split)
+
+    def pick(self, x: Float[Tensor, "N D"], index: int) -> Float[Tensor, "1 D"]:
+        if index >= len(x):
+            split = self.wishes.split
+            raise MemgenError(f"there is no image {index}: the {split} split has {len(x):,}, counted from 0")
+        return x[index : index + 1]
+
+
+def as_array(x: Float[Tensor, "n D"], schema: Columns | None) -> NDArray[Any]:
+    """Rows of numbers; of a table in the user's values."""
+    if schema is None:
+        return x.numpy()
+    for column in schema:
+        if column.levels and isinstance(column.levels[0], str):
+            raise MemgenError(f"column {column.name!r} holds text, which an array cannot; ask for --csv FILE.csv")
+    return np.stack(as_values(schema, x.numpy()), 1).astype(np.float64)
+
+
+def from_prior(drawing: Drawing) -> dict[str, Tensor]:
+    wishes = drawing.wishes
+    return {"": sample(drawing.saved.model, wishes.n, seed=wishes.seed, draw=drawing.draw, hold=wishes.hold)}
+
+
+def means_and_draws(drawing: Drawing) -> dict[str, Tensor]:
+    """Means of p(x|z) and draws from it, of the same z."""
+    wishes = drawing.wishes
+    n = min(wishes.n, 2 * COLUMNS)
+    shared = {"seed": wishes.seed, "hold": wishes.hold}
+    means, draws = (sample(drawing.saved.model, n, draw=draw, **shared) for draw in (False, True))
+    return paired(means, draws, "mean", "draw")
+
+
+def reconstructed(drawing: Drawing) -> dict[str, Tensor]:
+    """The first images: nothing is picked."""
+    x = drawing.data_rows()[: min(drawing.wishes.n, 4 * COLUMNS)]
+    return paired(x, reconstruct(drawing.saved.model, x), "data", "reconstruction")
+
+
+def paired(a: Float[Tensor, "n D"], b: Float[Tensor, "n D"], first: str, second: str) -> dict[str, Tensor]:
+    """Rows of the one above rows of the other."""
+    rows = {}
+    for i, (top, below) in enumerate(zip(a.split(COLUMNS), b.split(COLUMNS), strict=True)):
+        rows[first + " " * i] = top  # labels are keys: blanks keep them apart
+        rows[second + " " * i] = below
+    return rows
+
+
+def interpolated(drawing: Drawing) -> dict[str, Tensor]:
+    """Between images I and J, or between the first ones, two by two."""
+    x = drawing.data_rows()
+    first = range(0, min(12, len(x)) - 1, 2)
+    pairs = [drawing.wishes.images] if drawing.wishes.images else [(i, i + 1) for i in first]
+    rows = {}
+    for i, j in pairs:
+        a, b = drawing.pick(x, i), drawing.pick(x, j)
+        between = interpolate(drawing.saved.model, a, b, COLUMNS - 2)[0]
+        rows[f"{i} to {j}"] = torch.cat([a, between, b])
+    return rows
+
+
+def walked(drawing: Drawing) -> dict[str, Tensor]:
+    x, model = drawing.pick(drawing.data_rows(), drawing.wishes.images[0]), drawing.saved.model
+    circles = walk(model, x, COLUMNS, RADII, seed=drawing.wishes.seed)
+    start = {"image, reconstruction": torch.cat([x, reconstruct(model, x)])}
+    return start | {f"radius {radius:g}": row for radius, row in zip(RADII, circles, strict=True)}
+
+
+KINDS = {
+    "prior": from_prior,
+    "both": means_and_draws,
+    "reconstruct": reconstructed,
+    "interpolate": interpolated,
+    "walk": walked,
+}

@@ -1,0 +1,93 @@
+"""`memgen train`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from memgen.cli.command import Command, examples
+from memgen.cli.options import FILE, RecipeName, RunPath, Whole, compile_option, device_option
+
+
+@click.command(
+    "train",
+    cls=Command,
+    epilog=examples(
+        "memgen train digits-mem-vae --out runs/digits",
+        "memgen train mnist-mem-vae --out runs/mnist --set training.epochs=10 --set training.seed=1",
+        "memgen train my-recipe.toml --out runs/mine",
+        "memgen train --data table.csv --out runs/table              your own data: settings by their size",
+        "memgen train --data photos --size 32x32 --out runs/photos   a folder of images, made 32 x 32",
+        "memgen train digits-mem-vae --data scans.npz --out runs/scans",
+        "memgen train --resume --out runs/mnist",
+        "OMP_NUM_THREADS=1 memgen train ...      beside other work on the same cores: much faster then",
+    ),
+)
+@click.argument("recipe", required=False, metavar="[RECIPE]", type=RecipeName())
+@click.option("--out", type=FILE, required=True, metavar="RUN", help="The run folder.")
+@click.option(
+    "--data",
+    metavar="PATH|NAME",
+    help="Your own data: a .csv, .tsv, .parquet, .npy or .npz file or a folder of images; or a data set's name.",
+)
+@click.option("--size", metavar="HxW", help="Make your images this size, as in 28x28: cropped, then resized.")
+@click.option(
+    "--likelihood",
+    metavar="NAME",
+    help="p(x|z); auto: mixed for tables, bernoulli or discretised_logistic for images.",
+)
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    metavar="COLUMN=KIND",
+    help="real, positive, count, binary or categorical, where the values do not show it; may be repeated.",
+)
+@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a setting of the recipe.")
+@click.option(
+    "--start",
+    type=RunPath(),
+    metavar="RUN",
+    help="Begin with the weights of this run, model file or zoo:NAME, as recipes with training.start_from ask for.",
+)
+@click.option("--resume", is_flag=True, help="Go on with the run in RUN.")
+@click.option(
+    "--checkpoint-every",
+    type=Whole(0),
+    default=120,
+    metavar="SECONDS",
+    help="Time between checkpoints (default 120).",
+)
+@click.option("--tensorboard", is_flag=True, help="Also write metrics for TensorBoard into RUN/tensorboard.")
+@compile_option
+@device_option
+def command(
+    recipe: str | None,
+    out: Path,
+    data: str | None,
+    size: str | None,
+    likelihood: str | None,
+    kinds: tuple[str, ...],
+    changes: tuple[str, ...],
+    start: Path | None,
+    resume: bool,
+    checkpoint_every: int,
+    tensorboard: bool,
+    compiled: bool,
+    device: str,
+) -> dict[str, Any]:
+    """Train a model and keep it in a run folder.
+
+    RECIPE is the name of a shipped recipe (memgen recipes), a TOML file, or auto, the default with --data: made from
+    the data.
+
+    Ctrl-C saves and stops; --resume goes on, also after a crash, to the very weights that an uninterrupted run would
+    have had.
+    """
+    from memgen.cli.choosing import Wishes
+    from memgen.cli.training import Manner, train
+
+    wishes = Wishes(recipe, out, data, size, likelihood, kinds, changes, start, resume)
+    return train(wishes, Manner(checkpoint_every, tensorboard, compiled, device))
