@@ -46,9 +46,9 @@ def command(
     loaded = read_for(saved, data, split, whole=True)
     x = loaded.data.fixed(split, limit)
     result, seconds = score(run, saved, x, split, samples, seed, fresh, loaded.other)
-    found = Evaluation(saved, loaded.data, split, seed, result, bits_of(saved, result, x), seconds)
-    found.check()
-    say(f"{path}, {found.summary}")
-    for line in found.lines():
+    evaluation = Evaluation(saved, loaded.data, split, seed, result, bits_of(saved, result, x), seconds)
+    evaluation.check()
+    say(f"{path}, {evaluation.summary}")
+    for line in evaluation.lines():
         say(line)
-    return found.to_dict()
+    return evaluation.to_dict()

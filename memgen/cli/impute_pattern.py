@@ -131,22 +131,22 @@ def write_npz(path: Path, outcome: Outcome) -> None:
 def lines(chains: Chains, task: Task, data: Dataset, outcome: Outcome) -> list[str]:
     """The numbers for people."""
     error, batch, n = outcome.error, outcome.batch, len(outcome.x)
-    found = [
+    text = [
         f"{count(n, 'row')} of {data.name}, {task.split}, {outcome.values}",
         f"{task.pattern}: {error.missing:,} values missing",
         f"method {chains.method}, {chains.steps} steps, {chains.kept} kept, seed {chains.seed}",
     ]
     words = WORDS + (UNITS if data.columns is not None else "")
     if batch is None:
-        found.append(f"{words}: {error.mean:.4f} +- {error.standard_error:.4f} (standard error over rows)")
+        text.append(f"{words}: {error.mean:.4f} +- {error.standard_error:.4f} (standard error over rows)")
     else:
         size = math.ceil(n / math.ceil(n / AUTHORS_BATCH))  # batches are near-equal
-        found.append(f"{words}, exact batch-norm statistics:  {error.mean:.4f} +- {error.standard_error:.4f}")
-        found.append(f"{words}, those of {size:,} rows at a time: {batch.mean:.4f} +- {batch.standard_error:.4f}")
+        text.append(f"{words}, exact batch-norm statistics:  {error.mean:.4f} +- {error.standard_error:.4f}")
+        text.append(f"{words}, those of {size:,} rows at a time: {batch.mean:.4f} +- {batch.standard_error:.4f}")
     if outcome.values != GREY and len(log_p := outcome.log_p):
         spread = "" if len(log_p) == 1 else f" +- {standard_error(log_p):.2f}"
-        found.append(f"log p(missing values | states): {log_p.mean():.2f}{spread} nats a row")
-    return found
+        text.append(f"log p(missing values | states): {log_p.mean():.2f}{spread} nats a row")
+    return text
 
 
 def record(chains: Chains, task: Task, data: Dataset, outcome: Outcome) -> dict[str, Any]:

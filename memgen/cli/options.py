@@ -67,8 +67,8 @@ class RecipeName(click.ParamType[str]):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[click.shell_completion.CompletionItem]:
         names = [name for name in (*recipe_files(), "auto") if name.startswith(incomplete)]
-        found = [click.shell_completion.CompletionItem(name) for name in names]
-        return found or [click.shell_completion.CompletionItem(incomplete, type="file")]
+        items = [click.shell_completion.CompletionItem(name) for name in names]
+        return items or [click.shell_completion.CompletionItem(incomplete, type="file")]
 
 
 run_argument = click.argument("path", metavar="RUN", type=RunPath())

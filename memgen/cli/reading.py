@@ -55,7 +55,7 @@ def load(settings: Data, likelihood: str = "auto", columns: Columns | None = Non
     if not is_path(settings.name):
         return _load_known(settings.name)
     path = Path(settings.name)
-    found = fingerprint(path) if path.exists() else ""
+    identity = fingerprint(path) if path.exists() else ""
     with Progress(f"reading {path}", 0, "image", brief=True) if path.is_dir() else nullcontext() as progress:
         data = read_own(
             path,
@@ -64,10 +64,10 @@ def load(settings: Data, likelihood: str = "auto", columns: Columns | None = Non
             kinds=parse_kinds(settings.kinds) if columns is None else None,
             header=settings.header,
             columns=columns,
-            whole=seen is not None and found != seen,
+            whole=seen is not None and identity != seen,
             report=lambda done, total: None if progress is None else progress.to(done, total=total),
         )
-    return Loaded(data, Form.of(data), path, found)
+    return Loaded(data, Form.of(data), path, identity)
 
 
 def _load_known(name: str) -> Loaded:

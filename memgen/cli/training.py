@@ -81,8 +81,8 @@ def tell_data(recipe: Recipe, loaded: Loaded) -> None:
     split = ", ".join(f"{len(rows):,} {name}" for name, rows in parts.items())
     say(f"{loaded.path}: {count(loaded.rows, what)}{size} ({split}), {missing:,} values missing")
     if form.classes:
-        some = ", ".join(form.classes[:5]) + (", ..." if len(form.classes) > 5 else "")
-        say(f"classes: {len(form.classes)} ({some})")
+        names = ", ".join(form.classes[:5]) + (", ..." if len(form.classes) > 5 else "")
+        say(f"classes: {len(form.classes)} ({names})")
     say(f"likelihood: {likelihood_name(recipe)}")
     for line in form.columns.describe() if form.columns is not None else ():
         say(f"  {line}")

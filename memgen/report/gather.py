@@ -144,10 +144,10 @@ def to_score(subjects: Sequence[Subject], samples: int, limit: int, seed: int) -
         return samples, limit
     kept = [subject.run.kept_scores("test", seed, subject.saved.sha256) for subject in subjects]
     common = set(kept[0]).intersection(*kept)
-    better = [K for K in common if samples < K and min(own[K] for own in kept) >= limit]
+    better = [K for K in common if samples < K and min(rows[K] for rows in kept) >= limit]
     if not better:
         return samples, limit
-    return max(better), min(own[max(better)] for own in kept)
+    return max(better), min(rows[max(better)] for rows in kept)
 
 
 def samples_of(subject: Subject, seed: int) -> list[Figure]:
@@ -164,15 +164,16 @@ def samples_of(subject: Subject, seed: int) -> list[Figure]:
 
 def reconstructions(subject: Subject) -> list[Figure]:
     x = subject.data.rows("test")[: 2 * ROW]
-    kept = reconstruct(subject.saved.model, x)
-    rows = {"data": x[:ROW], "kept": kept[:ROW], "data ": x[ROW:], "kept ": kept[ROW:]}
+    means = reconstruct(subject.saved.model, x)
+    # Labels are keys: a blank keeps those of the second row apart.
+    rows = {"data": x[:ROW], "reconstruction": means[:ROW], "data ": x[ROW:], "reconstruction ": means[ROW:]}
     caption = f"The first {len(x)} test images, and below each the mean of p(x|z) at the mean of q(z|x)."
     return [image_rows("reconstructions", caption, rows, subject.shape)]
 
 
 def impute_patterns(subject: Subject, x: Float[Tensor, "N D"], seed: int) -> tuple[dict[str, Filled], list[Figure]]:
     """The paper's three patterns, scaled to the image, on the rows x."""
-    found, figures = {}, []
+    filled, figures = {}, []
     values = "numbers in units of their standard deviation, levels right (0) or wrong (1)"
     values = subject.data.binarisation if subject.data.columns is None else values
     for pattern in scaled_patterns(subject.shape):
@@ -180,7 +181,7 @@ def impute_patterns(subject: Subject, x: Float[Tensor, "N D"], seed: int) -> tup
         observed = ~(missing | x.isnan())
         result = fill(subject.saved.model, x, observed, subject.method, f"imputing {pattern}", steps=STEPS, seed=seed)
         error, per_row = imputation_error(subject.data, result.mean, x, missing)
-        found[pattern] = Filled(error, per_row, float(result.effective.median()), values)
+        filled[pattern] = Filled(error, per_row, float(result.effective.median()), values)
         if subject.shape:
             rows = {"data": x[:ROW], "missing": x[:ROW], "imputed": result.mean[:ROW].float()}
             caption = (
@@ -189,7 +190,7 @@ def impute_patterns(subject: Subject, x: Float[Tensor, "N D"], seed: int) -> tup
             )
             name = f"imputation-{pattern}"
             figures.append(image_rows(name, caption, rows, subject.shape, {"missing": missing[:ROW]}))
-    return found, figures
+    return filled, figures
 
 
 def memory(subject: Subject, limit: int, seed: int) -> list[Figure]:
@@ -197,8 +198,8 @@ def memory(subject: Subject, limit: int, seed: int) -> list[Figure]:
     if not 0 < max((place.slots for place in places(subject.saved.model)), default=0) <= MOST_SLOTS:
         return []
     data, rows = subject.data, min(limit, SILENCED_ROWS)
-    found = look(subject.saved.model, data, "test", None, rows, SILENCED_SAMPLES, seed)
-    return memory_figures(found, data.rows("train"), subject.shape)
+    inspection = look(subject.saved.model, data, "test", None, rows, SILENCED_SAMPLES, seed)
+    return memory_figures(inspection, data.rows("train"), subject.shape)
 
 
 def same_data(a: Gathered, b: Gathered) -> bool:

@@ -37,8 +37,8 @@ def summary_of(inspection: Inspection, data: Dataset, split: str) -> dict[str, A
 
 def lines(inspection: Inspection, values: str) -> list[str]:
     """The same for people; `values`: what the columns are, pixels or values."""
-    found = [line for layer in inspection.layers for line in layer_lines(layer, values)]
-    return found if inspection.labels else [*found, "the data have no labels: no figures of classes"]
+    text = [line for layer in inspection.layers for line in layer_lines(layer, values)]
+    return text if inspection.labels else [*text, "the data have no labels: no figures of classes"]
 
 
 def layer_lines(layer: LayerInspection, values: str) -> list[str]:
@@ -46,12 +46,12 @@ def layer_lines(layer: LayerInspection, values: str) -> list[str]:
     nats, error = float(layer.ablation.mean[best]), float(layer.ablation.standard_error[best])
     doubt = "" if nats > 3 * error else ", which does not stand out"  # it is the best of many
     even = f"as {math.exp(usage.entropy):.1f} slots read evenly"
-    found = [
+    text = [
         f"{layer.name}: {len(usage.share)} slots, attention entropy {usage.entropy:.2f} nats ({even}), "
         f"{len(usage.dead)} dead",
         f"{layer.name}: slot {best} adds most to log p(x): {nats:.3f} +- {error:.3f} nats{doubt}",
     ]
     if layer.pixel_resemblance is not None:
         resemblance = f"resemble those of raw {values} by {layer.pixel_resemblance:.2f}"
-        found.append(f"{layer.name}: class correlations {resemblance}")
-    return found
+        text.append(f"{layer.name}: class correlations {resemblance}")
+    return text

@@ -42,11 +42,16 @@ def training_curves(metrics: list[dict[str, Any]], limits: tuple[float, float] |
         axes.set_xlabel("epoch")
         axes.set_ylabel("bound, nats")
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), fontsize=7)  # above: no line runs there
-    caption = "The bound on log p(x) while training, higher is better; the axis leaves out the first epochs."
+    caption = (
+        "The bound on log p(x) while training, higher is better; very low bounds of the first epochs are left out."
+    )
     if any("train_bound" in line for line in metrics):
-        caption += " Points are scored with more samples and exact statistics, so those of training rows lie higher."
+        caption += " Points are scored with more samples and exact batch-norm statistics than the line."
     if any("valid_bound" in line for line in metrics):
-        caption += " Where validation rows stand still while training rows rise, it over-fits."
+        caption += (
+            " Where that of validation rows falls while that of training rows rises, the model over-fits; where it "
+            "stays level, more training gains nothing on new rows."
+        )
     return Figure(
         "training", caption, drawn, table=[{key: line.get(key) for key in _keys(metrics)} for line in metrics]
     )

@@ -34,8 +34,8 @@ def pixels_of(x: Float[Tensor, "N D"], shape: tuple[int, ...]) -> Float64[NDArra
     [[[[0.5, 0.5, 0.5], [0.34, 0.71, 0.91]]]]
     """
     height, width = shape[:2]
-    found = x.double().clamp(0, 1).reshape(-1, height, width, 3 if len(shape) == 3 else 1).expand(-1, -1, -1, 3)
-    pixels = found.numpy().copy()
+    colours = x.double().clamp(0, 1).reshape(-1, height, width, 3 if len(shape) == 3 else 1).expand(-1, -1, -1, 3)
+    pixels = colours.numpy().copy()
     pixels[np.isnan(pixels).any(-1)] = HOLE
     return pixels
 

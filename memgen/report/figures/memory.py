@@ -30,20 +30,22 @@ class Words(NamedTuple):
     values: str
 
 
-def memory_figures(found: Inspection, train: Float[Tensor, "M D"], shape: tuple[int, ...]) -> list[Figure]:
+def memory_figures(inspection: Inspection, train: Float[Tensor, "M D"], shape: tuple[int, ...]) -> list[Figure]:
     """All figures of an inspection; those of images only where x is an image, those of classes only with labels."""
     figures = []
     words = Words("images", "pixels") if shape else Words("rows", "values")
-    if found.pixels is not None:
-        figures += [heat_map(layer, found.labels, words) for layer in found.layers] + [graphs(found, words)]
+    if inspection.pixels is not None:
+        figures += [heat_map(layer, inspection.labels, words) for layer in inspection.layers] + [
+            graphs(inspection, words)
+        ]
     if shape:
-        figures.append(disabled(found, shape))
-        for layer in found.layers:
+        figures.append(disabled(inspection, shape))
+        for layer in inspection.layers:
             if layer.classes is not None:
-                figures.append(class_slots(layer, found.labels, shape))
+                figures.append(class_slots(layer, inspection.labels, shape))
             figures.append(neighbours(layer, train, shape))
-    for layer in found.layers:
-        figures += [use(layer, found, words), ablations(layer, found, words)]
+    for layer in inspection.layers:
+        figures += [use(layer, inspection, words), ablations(layer, inspection, words)]
     return figures
 
 
@@ -90,11 +92,13 @@ def heat_map(layer: LayerInspection, labels: Labels, words: Words) -> Figure:
     return Figure(_file("preference", layer), caption, drawn, table=table)
 
 
-def graphs(found: Inspection, words: Words) -> Figure:
+def graphs(inspection: Inspection, words: Words) -> Figure:
     """Correlation between classes as graphs: one per layer, and one of raw pixels, or values."""
-    assert found.pixels is not None
-    matrices = {layer.name: layer.correlation for layer in found.layers} | {f"raw {words.values}": found.pixels}
-    labels = found.labels
+    assert inspection.pixels is not None
+    matrices = {layer.name: layer.correlation for layer in inspection.layers} | {
+        f"raw {words.values}": inspection.pixels
+    }
+    labels = inspection.labels
     angle = 2 * math.pi * np.arange(len(labels)) / len(labels)
     at = np.stack([np.sin(angle), np.cos(angle)], 1)
     with rc_context(STYLE):
@@ -110,7 +114,7 @@ def graphs(found: Inspection, words: Words) -> Figure:
             axes.scatter(*at.T, s=190, color="white", edgecolor=COLOURS[0], lw=1.4, zorder=2)
             for label, (x, y) in zip(short(labels), at, strict=True):
                 axes.text(x, y, label, ha="center", va="center", fontsize=8, zorder=3)
-            resembles = {layer.name: layer.pixel_resemblance for layer in found.layers}.get(name)
+            resembles = {layer.name: layer.pixel_resemblance for layer in inspection.layers}.get(name)
             more = "" if resembles is None else f"\nresemblance to {words.values} {resembles:.2f}"
             axes.text(0, -1.28, name + more, ha="center", va="top", fontsize=8)
             axes.set(xlim=(-1.25, 1.25), ylim=(-1.75, 1.2), aspect="equal")
@@ -118,7 +122,7 @@ def graphs(found: Inspection, words: Words) -> Figure:
     values = {
         "labels": labels,
         "correlation": {name: [] if matrix is None else matrix.tolist() for name, matrix in matrices.items()},
-        "resemblance_to_pixels": {layer.name: layer.pixel_resemblance for layer in found.layers},
+        "resemblance_to_pixels": {layer.name: layer.pixel_resemblance for layer in inspection.layers},
     }
     caption = (
         f"Correlation between classes, by the slots that they prefer and by raw {words.values}: wider and darker is "
@@ -135,12 +139,12 @@ def edges(matrix: Float[Tensor, "classes classes"]) -> list[tuple[int, int, floa
     return [(i, j, min(1.0, value)) for i, j, value in pairs if value > 0]
 
 
-def disabled(found: Inspection, shape: tuple[int, ...]) -> Figure:
+def disabled(inspection: Inspection, shape: tuple[int, ...]) -> Figure:
     caption = (
         "Means of p(x|z) for the same draws of z, with the memory intact and disabled: its reading h_m replaced "
         "by ones (as in the paper) or by zeros, in one layer or in all."
     )
-    return image_rows("memory-disabled", caption, found.disabled, shape)
+    return image_rows("memory-disabled", caption, inspection.disabled, shape)
 
 
 def class_slots(layer: LayerInspection, labels: Labels, shape: tuple[int, ...]) -> Figure:
@@ -191,16 +195,16 @@ def neighbours(layer: LayerInspection, train: Float[Tensor, "M D"], shape: tuple
     return numbered_images(_file("slot-neighbours", layer), caption, images, shape, names, table=table)
 
 
-def use(layer: LayerInspection, found: Inspection, words: Words) -> Figure:
+def use(layer: LayerInspection, inspection: Inspection, words: Words) -> Figure:
     """How often each slot is read."""
-    own = layer.usage
-    order = own.share.argsort(descending=True)
+    usage = layer.usage
+    order = usage.share.argsort(descending=True)
     slots = len(order)
     with rc_context(STYLE):
         drawn = canvas(7.2, 2.2)
         axes = drawn.subplots()
         axes.bar(
-            range(slots), own.share[order].numpy(), color=COLOURS[0], width=0.85, label="mean share of the preference"
+            range(slots), usage.share[order].numpy(), color=COLOURS[0], width=0.85, label="mean share of the preference"
         )
         axes.axhline(1 / slots, color=COLOURS[1], lw=1, ls="--", label="even share")
         axes.set_xlim(-0.6, slots - 0.4)
@@ -210,32 +214,32 @@ def use(layer: LayerInspection, found: Inspection, words: Words) -> Figure:
     table = [
         {
             "slot": int(j),
-            "share": f"{float(own.share[j]):.6g}",
-            "used": f"{float(own.used[j]):.6g}",
-            "top": f"{float(own.top[j]):.6g}",
-            "dead": int(j) in own.dead,
+            "share": f"{float(usage.share[j]):.6g}",
+            "used": f"{float(usage.used[j]):.6g}",
+            "top": f"{float(usage.top[j]):.6g}",
+            "dead": int(j) in usage.dead,
         }
         for j in order.tolist()
     ]
     caption = (
-        f"How {found.rows:,} {words.rows} spread their reading over the {slots} slots of {layer.name}: entropy "
-        f"{own.entropy:.2f} nats, as if {math.exp(own.entropy):.1f} slots were read evenly; {len(own.dead)} dead "
+        f"How {inspection.rows:,} {words.rows} spread their reading over the {slots} slots of {layer.name}: entropy "
+        f"{usage.entropy:.2f} nats, as if {math.exp(usage.entropy):.1f} slots were read evenly; {len(usage.dead)} dead "
         f"(in none of the {words.rows} more than {DEAD:g} of an even share)."
     )
     return Figure(_file("usage", layer), caption, drawn, table=table)
 
 
-def ablations(layer: LayerInspection, found: Inspection, words: Words) -> Figure:
+def ablations(layer: LayerInspection, inspection: Inspection, words: Words) -> Figure:
     """What each slot adds to log p(x), sorted."""
-    own = layer.ablation
-    order = own.mean.argsort(descending=True)
+    ablation = layer.ablation
+    order = ablation.mean.argsort(descending=True)
     with rc_context(STYLE):
         drawn = canvas(7.2, 2.2)
         axes = drawn.subplots()
-        errors = own.standard_error[order]
+        errors = ablation.standard_error[order]
         axes.bar(
             range(len(order)),
-            own.mean[order].numpy(),
+            ablation.mean[order].numpy(),
             yerr=errors.numpy() if bool(errors.isfinite().all()) else None,
             color=COLOURS[2],
             ecolor=FAINT,
@@ -247,11 +251,15 @@ def ablations(layer: LayerInspection, found: Inspection, words: Words) -> Figure
         axes.set_xlabel(f"slots of {layer.name}, ranked, most useful first")
         axes.set_ylabel("nats lost")
     table = [
-        {"slot": j, "nats": f"{float(own.mean[j]):.6g}", "standard_error": f"{float(own.standard_error[j]):.6g}"}
+        {
+            "slot": j,
+            "nats": f"{float(ablation.mean[j]):.6g}",
+            "standard_error": f"{float(ablation.standard_error[j]):.6g}",
+        }
         for j in order.tolist()
     ]
     caption = (
-        f"What log p(x) loses when one slot of {layer.name} alone is silenced, mean over {found.ablated_rows:,} "
-        f"{words.rows} with its standard error ({found.samples:,} importance samples, the same z throughout)."
+        f"What log p(x) loses when one slot of {layer.name} alone is silenced, mean over {inspection.ablated_rows:,} "
+        f"{words.rows} with its standard error ({inspection.samples:,} importance samples, the same z throughout)."
     )
     return Figure(_file("ablation", layer), caption, drawn, table=table)
