@@ -1,6 +1,6 @@
 """Real tables for the comparisons, all inside packages that pip installs: nothing is downloaded at run time.
 
-    pip install 'memgen[bench-tables]'
+    pip install '.[bench-tables]'
 
 Which table serves which end was fixed before memgen had a number on any of them, and stays:
 
@@ -60,7 +60,7 @@ def packaged(module: str, *parts: str) -> Path:
     """A file of an installed package, found without importing it."""
     spec = importlib.util.find_spec(module)
     if spec is None or not spec.submodule_search_locations:
-        raise AbsentError(f"package {module} is not installed: pip install 'memgen[bench-tables]'")
+        raise AbsentError(f"package {module} is not installed: pip install '.[bench-tables]'")
     return Path(spec.submodule_search_locations[0]).joinpath(*parts)
 
 

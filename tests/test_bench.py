@@ -44,7 +44,7 @@ TINY = Scale(
     slots=100,
 )
 GIVEN = Rows(stand_in(), stand_in(), "")
-WITHOUT_PYTHAE = "pip install 'memgen[bench]'"
+WITHOUT_PYTHAE = "pip install '.[bench]'"
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("pandas", reason="the real tables need pandas: pip install 'memgen[bench-tables]'")
+pytest.importorskip("pandas", reason="the real tables need pandas: pip install '.[bench-tables]'")
 
 import pandas as pd
 from scipy.stats import multivariate_normal

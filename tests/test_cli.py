@@ -205,7 +205,7 @@ def test_recipes_and_data_are_listed(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_tensorboard_files_are_written(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard", reason="the extra memgen[tensorboard] is not installed")
+    pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
     # TensorBoard's own imports give deprecation warnings; a process of its own keeps them out of these tests.
     done = subprocess.run(
         [

@@ -11,11 +11,13 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 
 import memgen
-from memgen.cli.main import main
+from memgen.cli.main import SECTIONS, group, main
 from memgen.recipes.settings import recipe_names
 from memgen.runs import zoo
 
@@ -116,13 +118,31 @@ def run_lines(path: Path, block: str) -> None:
 
 def run_memgen(arguments: list[str]) -> None:
     """Run a command of the documents; long trainings and foreign data are only parsed."""
-    from memgen.cli.main import parse
+    options = parsed(arguments)
+    foreign = options.get("recipe") or options.get("name") or ""
+    if arguments[0] != "demo" and not foreign.startswith(("mnist", "ocr", "frey")):
+        assert main(arguments) == 0, arguments
 
-    options = parse(arguments)
-    foreign = getattr(options, "recipe", None) or getattr(options, "name", None) or ""
-    if options.command in ("demo", "bench", "reproduce") or foreign.startswith(("mnist", "ocr", "frey")):
-        return
-    assert main(arguments) == 0, arguments
+
+def parsed(arguments: list[str]) -> dict[str, Any]:
+    """The options of a command line, which must be one that memgen understands."""
+    command: click.Command = group
+    context, name = None, "memgen"
+    while isinstance(command, click.Group):
+        context = click.Context(command, parent=context, info_name=name)
+        found, inner, arguments = command.resolve_command(context, arguments)
+        assert inner is not None
+        command, name = inner, found or ""
+    return command.make_context(name, arguments, parent=context).params
+
+
+def test_the_help_says_the_first_sentence_of_every_command() -> None:
+    """It is written twice, so that `memgen --help` need not import the commands."""
+    for commands in SECTIONS.values():
+        for name, about in commands.items():
+            command = group.get_command(click.Context(group), name)
+            assert command is not None
+            assert (command.help or "").partition("\n")[0] == about, name
 
 
 def test_links_between_documents_lead_somewhere() -> None:
@@ -151,6 +171,10 @@ def test_versions_agree() -> None:
     assert f"## {memgen.__version__}" in (ROOT / "CHANGELOG.md").read_text()
 
 
+PARTS = [path for ending in ("*.c", "*.toml", "*.html") for path in (ROOT / "memgen").rglob(ending)]
+"""What a wheel holds beside Python."""
+
+
 def test_a_wheel_works_outside_the_checkout(tmp_path: Path) -> None:
     """Built as pip builds it, unpacked elsewhere, used from there: code, recipes and types are all inside."""
     options = [
@@ -162,18 +186,19 @@ def test_a_wheel_works_outside_the_checkout(tmp_path: Path) -> None:
         str(tmp_path),
     ]
     subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(ROOT)], check=True, cwd=tmp_path)
-    wheel = next(tmp_path.glob("memgen-*.whl"))
+    wheel = next(tmp_path.glob("memgen_torch-*.whl"))
     site = tmp_path / "site"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
     names = {path.relative_to(site / "memgen").as_posix() for path in (site / "memgen").rglob("*") if path.is_file()}
     assert {f"recipes/{name}.toml" for name in recipe_names()} | {"py.typed"} <= names
-    assert {f"zoo/{name}.safetensors" for name in zoo.names()} <= names
+    assert {f"runs/zoo/{name}.safetensors" for name in zoo.names()} <= names
+    assert {file.relative_to(ROOT / "memgen").as_posix() for file in PARTS} <= names
     code = """import sys
 sys.path.insert(0, sys.argv[1])
 import memgen
 assert memgen.__file__.startswith(sys.argv[1])
-from memgen.cli.main import main
+from memgen.cli.main import SECTIONS, group, main
 sys.exit(main(["train", "digits-mem-vae", "--out", "r", "--set", "training.epochs=1"]))
 """
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from benchmarks.speed.clock import Action
 from benchmarks.speed.rows import COLUMNS, batches
 
-INSTALL = "pip install 'memgen[bench]'"
+INSTALL = "pip install '.[bench]'"
 HIDDEN, LATENT = 500, 100
 
 

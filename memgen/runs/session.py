@@ -220,7 +220,9 @@ class _Writer:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            raise MemgenError("--tensorboard needs an extra: pip install 'memgen[tensorboard]'") from None
+            raise MemgenError(
+                "--tensorboard needs an extra; in a clone of memgen: pip install '.[tensorboard]'"
+            ) from None
         self.writer = SummaryWriter(str(run.folder / "tensorboard"), purge_step=state.epoch + 1)
 
     def add(self, epoch: Epoch) -> None:
