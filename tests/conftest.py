@@ -5,8 +5,11 @@ from jaxtyping import install_import_hook
 install_import_hook("memgen", "beartype.beartype")
 
 import os  # noqa: E402
+import random  # noqa: E402
+import zlib  # noqa: E402
 from pathlib import Path  # noqa: E402
 
+import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
@@ -19,6 +22,25 @@ if SIDE_BY_SIDE:
 needs_data = pytest.mark.skipif(
     not os.environ.get("MEMGEN_DATA"), reason="the published data files are needed: set MEMGEN_DATA to their folder"
 )
+
+
+def seed_everything(name: str) -> None:
+    seed = zlib.crc32(name.encode())
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    torch.manual_seed(seed)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def seeded_module(request: pytest.FixtureRequest) -> None:
+    """What the fixtures of a module draw depends on its name alone, not on the tests that ran before."""
+    seed_everything(request.node.name)
+
+
+@pytest.fixture(autouse=True)
+def seeded(request: pytest.FixtureRequest, seeded_module: None) -> None:
+    """What a test draws depends on its name alone; one that is about seeds sets its own."""
+    seed_everything(request.node.name)
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import memgen
 from memgen.accelerate.library import library
 from memgen.cli.main import main
 from memgen.data import DATASETS
+from memgen.recipes import settings
 from memgen.recipes.settings import Recipe
 from memgen.runs import scores as scoring
 from memgen.runs.run import Run
@@ -245,6 +247,71 @@ def test_help_is_fast_and_has_examples_everywhere(capsys: pytest.CaptureFixture[
     ):
         assert main([*command.split(), "--help"]) == 0
         assert f"Examples:\n    memgen {command.split()[0]}" in capsys.readouterr().out
+
+
+def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, words in (([], "Train and evaluate:"), (["data"], "fetch")):
+        assert main(arguments) == 0
+        assert words in capsys.readouterr().out
+
+
+def test_a_recipe_in_the_place_of_a_run_is_to_be_trained_first(capsys: pytest.CaptureFixture[str]) -> None:
+    advice = "digits-vae is a recipe; train it first: memgen train digits-vae --out runs/digits-vae"
+    for command in ("evaluate", "sample", "impute", "features", "classify", "inspect", "report"):
+        assert refused(capsys, [command, "digits-vae"]) == f"memgen {command}: {advice}\n"
+
+
+def test_an_unforeseen_error_is_one_line_with_the_place_of_its_trace(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> list[str]:
+        raise ZeroDivisionError("one\nby none")
+
+    monkeypatch.setattr(settings, "recipe_names", broken)
+    assert main(["recipes", "--json"]) == 70
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert re.fullmatch(r"memgen recipes: .*ZeroDivisionError: one; the full trace is in (\S+)\n", captured.err)
+    trace = Path(captured.err.split()[-1])
+    assert trace.parent == own_cache / "traces"
+    assert "in broken" in trace.read_text()
+    own_cache.joinpath("traces").rename(own_cache / "old")
+    own_cache.joinpath("traces").write_text("in the way")
+    assert main(["recipes"]) == 70
+    elsewhere = Path(capsys.readouterr().err.split()[-1])
+    assert "in broken" in elsewhere.read_text()
+    elsewhere.unlink()
+
+
+def test_a_place_that_takes_no_file_is_refused_before_the_work(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for arguments in (
+        ["sample", str(run), "-o", "/proc/s.png"],
+        ["sample", str(run), "--npy", "/proc/s.npy"],
+        ["features", str(run), "-o", "/proc/f.npz"],
+        ["impute", str(run), "--pattern", "half", "-o", "/proc/i.png"],
+        ["impute", str(run), "--input", "x.csv", "--output", "/proc/i.csv"],
+        ["report", str(run), "-o", "/proc/r.html"],
+    ):
+        refused(capsys, arguments, "cannot write into the folder /proc")
+    assert not [path for path in tmp_path.iterdir() if path.name != "cache"]
+
+
+def test_tab_completes_commands_options_and_recipes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def completions(*words: str) -> str:
+        monkeypatch.setenv("_MEMGEN_COMPLETE", "bash_complete")
+        monkeypatch.setenv("COMP_WORDS", " ".join(["memgen", *words]))
+        monkeypatch.setenv("COMP_CWORD", str(len(words)))
+        assert main([]) == 0
+        return capsys.readouterr().out
+
+    assert "plain,evaluate" in completions("eva")
+    assert "plain,--samples" in completions("evaluate", "--sa")
+    assert "plain,digits-mem-vae" in completions("train", "digits")
 
 
 def test_unknown_names_are_refused_with_the_nearest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
 from pathlib import Path
 from typing import Any
 
@@ -192,11 +191,11 @@ def test_log_densities_are_in_the_users_units() -> None:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_default_is_no_worse_than_a_gaussian_with_full_covariance(seed: int) -> None:
-    """On rows that really are such a Gaussian's, where nothing can be better; and in less than 15 seconds."""
+    """On rows that really are such a Gaussian's, where nothing can be better; and by few passes over small rows."""
     train, test = numbers(500, 10, seed), numbers(700, 10, seed)[500:]
-    clock = time.process_time()
     density = MemDensity(random_state=seed).fit(train)
-    assert time.process_time() - clock < 60  # of processor time, which is up to four times the waiting
+    assert density.n_iter_ <= 200
+    assert memgen.count_parameters(density.model_) < 20_000
     gauss = GaussianMixture(1, reg_covar=1e-9).fit(train)
     assert density.score(test) > gauss.score(test) - 0.02
 

@@ -236,6 +236,7 @@ from memgen.tasks.inspection import places, preferences, replaced
 from memgen.tasks.sampling import sample
 from memgen.training.fit import begin, collect_statistics, train_step
 
+torch.manual_seed(0)
 recipe = Recipe().override(["model.hidden=[8]", "model.slots=[4]", "model.latent=3", "model.composition=sum"])
 model, x = build(recipe, 9), (torch.rand(20, 9) < 0.5).float()
 state = begin(model, recipe)

@@ -79,16 +79,47 @@ def assert_same_end(folder: Path, reference: Path) -> None:
 
 
 def kill_at_random(arguments: list[str], log: Path, folder: Path, chance: random.Random, in_write: bool) -> bool:
-    """Start a training and kill it after a random time, with `in_write` while it writes; False: it ended before."""
+    """Start a training and kill it after a random number of checkpoints, with `in_write` while it writes; False: it
+    ended before.
+    """
     process = start(arguments, log)
-    deadline = time.monotonic() + chance.uniform(0.05, 1.2)
-    while process.is_alive():
-        if time.monotonic() > deadline and (not in_write or any(folder.glob("*.tmp"))):
-            break
-        time.sleep(0.0002 if in_write else 0.005)
+    left, last = chance.randrange(9), checkpointed(folder)
+    while process.is_alive() and not (left <= 0 and (not in_write or stopped_in_write(process, folder))):
+        now = checkpointed(folder)
+        left, last = left - (now != last), now
+        time.sleep(0.0002)
     process.kill()
     process.join()
     return process.exitcode == -signal.SIGKILL
+
+
+def checkpointed(folder: Path) -> int:
+    """When the last checkpoint was written; 0 where there is none."""
+    try:
+        return (folder / CHECKPOINT).stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] in "RSD"
+    except FileNotFoundError:
+        return False
+
+
+def stopped_in_write(process: BaseProcess, folder: Path) -> bool:
+    """Stop a process if a file is half written, and see that it still is."""
+    if not any(folder.glob("*.tmp")):
+        return False
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    while is_running(process.pid):
+        time.sleep(0.0001)
+    if any(folder.glob("*.tmp")):
+        return True
+    os.kill(process.pid, signal.SIGCONT)
+    return False
 
 
 def test_kills_at_random_moments_change_nothing(reference: Path, tmp_path: Path) -> None:
@@ -115,7 +146,7 @@ def test_kills_at_random_moments_change_nothing(reference: Path, tmp_path: Path)
 def test_ctrl_c_saves_and_says_how_to_go_on(reference: Path, tmp_path: Path) -> None:
     folder, log = tmp_path / "run", tmp_path / "log"
     process = start(command(folder, "--checkpoint-every", "0"), log)  # which takes long enough
-    while process.is_alive() and not (folder / METRICS).exists():
+    while process.is_alive() and not ((folder / METRICS).exists() and (folder / METRICS).read_text()):
         time.sleep(0.001)
     assert process.pid is not None
     os.kill(process.pid, signal.SIGINT)
