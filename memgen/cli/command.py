@@ -79,8 +79,8 @@ class Group(click.Group):
     command_class = Command
 
     def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self.invoke_without_command, self.callback = True, _help_when_bare
+        super().__init__(*args, **{"invoke_without_command": True, **more})
+        self.callback = _help_when_bare
         self.context_settings.setdefault("max_content_width", WIDTH)
 
     def resolve_command(
