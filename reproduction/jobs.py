@@ -29,7 +29,7 @@ from memgen.runs.scores import score
 from memgen.runs.session import Session, choose_device, prepared
 from memgen.runs.storage import load_tensors, save_tensors
 from memgen.tasks.density import Likelihood, standard_error
-from memgen.training.fit import as_read_by
+from memgen.training.prepare import as_read_by
 from reproduction.analyses import ANALYSES
 from reproduction.rows import Row, Scoring, trained_by
 

@@ -16,7 +16,7 @@ from memgen.runs.run import WEIGHTS, read_model
 from memgen.runs.scores import score
 from memgen.runs.storage import CHECKSUM, load_tensors, save_tensors
 from memgen.tasks.density import log_likelihood
-from memgen.training.fit import as_read_by
+from memgen.training.prepare import as_read_by
 from reproduction.jobs import Job, Place, read_result
 
 TOLERANCE = 0.01

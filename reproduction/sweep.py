@@ -9,7 +9,7 @@ from memgen.data import dataset
 from memgen.recipes.settings import Recipe
 from memgen.runs.scores import score
 from memgen.tasks.density import standard_error
-from memgen.training.fit import as_read_by
+from memgen.training.prepare import as_read_by
 from reproduction.jobs import MADE, Place, keep, read_json, recipe_sha256, train_in
 from reproduction.rows import SLOT_SPLITS, SWEEP
 

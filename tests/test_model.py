@@ -16,7 +16,8 @@ from memgen.recipes.build import build
 from memgen.recipes.settings import Recipe, recipe_names
 from memgen.tasks.density import log_likelihood
 from memgen.tasks.sampling import sample
-from memgen.training.fit import collect_statistics, fit
+from memgen.training.fit import fit
+from memgen.training.statistics import collect_statistics
 from tests.exact import linear_gaussian
 
 COUNTS = {

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
-import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 from memgen.cli.common import say
@@ -14,8 +13,10 @@ from memgen.data import DATASETS
 from memgen.data.own import as_path, is_path
 from memgen.errors import MemgenError
 from memgen.recipes.auto import auto_recipe
-from memgen.recipes.settings import Data, Model, Recipe, recipe_names
-from memgen.runs.run import CHECKPOINT, RECIPE, Run, Saved, read_model
+from memgen.recipes.settings import Data, Recipe, recipe_names
+from memgen.runs.run import CHECKPOINT, RECIPE, Run, read_model
+from memgen.runs.session import Start
+from memgen.training.prepare import with_likelihood
 
 AUTO = "auto"
 """The recipe that is made from the data."""
@@ -63,9 +64,11 @@ def run_to_resume(options: argparse.Namespace) -> Run | None:
 
 def base_recipe(options: argparse.Namespace, run: Run | None) -> Recipe | None:
     """The recipe by name or file, or that of the run; None: it is to be made from the data."""
+    if options.schedule is not None and options.recipe in (None, AUTO):
+        raise MemgenError("--schedule goes with the recipe that it is for")
     if options.recipe is None and run is not None:
         return run.recipe
-    return None if options.recipe in (None, AUTO) else Recipe.read(options.recipe)
+    return None if options.recipe in (None, AUTO) else Recipe.read(options.recipe, options.schedule)
 
 
 def data_settings(options: argparse.Namespace, base: Recipe | None) -> Data:
@@ -92,7 +95,7 @@ def wanted_likelihood(options: argparse.Namespace, base: Recipe | None, run: Run
     """What the user says, else what the recipe says, unless it was written for other data."""
     said = [text.partition("=")[2].strip().strip("'\"") for text in options.set if _key(text) == "model.likelihood"]
     if said or options.likelihood:
-        return Recipe(model=Model(likelihood=said[-1] if said else options.likelihood)).model.likelihood
+        return Recipe().override(f"model.likelihood={said[-1] if said else options.likelihood}").model.likelihood
     return "auto" if base is None or (options.data is not None and run is None) else base.model.likelihood
 
 
@@ -105,11 +108,8 @@ def complete(
         mask = recipe.model.mask or has_holes(loaded)
         recipe = replace(recipe, model=replace(recipe.model, likelihood="auto", mask=mask))
     if options.likelihood:
-        recipe = replace(recipe, model=replace(recipe.model, likelihood=options.likelihood))
-    recipe = recipe.override(options.set)
-    if loaded.path is not None and recipe.model.likelihood == "auto":
-        recipe = replace(recipe, model=replace(recipe.model, likelihood=loaded.data.likelihood))
-    return recipe
+        recipe = recipe.override(f"model.likelihood={options.likelihood}")
+    return with_likelihood(recipe.override(options.set), loaded.data.likelihood)
 
 
 def has_holes(loaded: Loaded) -> bool:
@@ -144,29 +144,11 @@ def same_recipe(run: Run, recipe: Recipe) -> Recipe:
     return run.recipe
 
 
-def choose_start(options: argparse.Namespace, recipe: Recipe, run: Run | None) -> tuple[Recipe, Saved | None]:
-    """The weights that the run begins with, if they are those of another; the recipe says where they come from. A run
-    that has a checkpoint has begun.
-    """
-    if run is not None and (run.folder / CHECKPOINT).exists():
-        if options.start is not None:
-            raise MemgenError(f"{run.folder} has begun, and goes on from where it is; leave out --start")
-        return recipe, None
-    wanted = recipe.training.start_from
-    if options.start is None:
-        if wanted:
-            raise MemgenError(f"this recipe goes on from weights of {wanted}; say where they are: --start RUN")
-        return recipe, None
-    start = read_model(options.start)
-    if wanted in recipe_names() and not trained_by(start, wanted):
-        warnings.warn(
-            f"{options.start} was not trained to the end by {wanted}, from which this recipe goes on", stacklevel=2
-        )
-    return (recipe if wanted else recipe.override(f"training.start_from={json.dumps(str(options.start))}")), start
-
-
-def trained_by(start: Saved, name: str) -> bool:
-    """Whether a model has all of the training of a shipped recipe; the seed and the rows are the user's."""
-    free = ("data.", "training.seed ", "training.evaluate_")
-    changed = start.recipe.differences(Recipe.named(name))
-    return start.epoch == start.recipe.training.epochs and all(text.startswith(free) for text in changed)
+def choose_start(options: argparse.Namespace, run: Run | None) -> Start | None:
+    """The weights that the run begins with, if they are those of another. A run that has a checkpoint has begun."""
+    begun = run is not None and (run.folder / CHECKPOINT).exists()
+    if begun and options.start is not None:
+        raise MemgenError(f"{options.out} has begun, and goes on from where it is; leave out --start")
+    kept = None if run is None or begun or run.start is None else run.start["name"]
+    name = options.start or kept
+    return None if name is None else Start(read_model(Path(name)), str(name))

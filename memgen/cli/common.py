@@ -12,7 +12,7 @@ import torch
 from memgen.cli.reading import read_for
 from memgen.data import Dataset
 from memgen.errors import MemgenError
-from memgen.runs.run import Saved
+from memgen.runs.modelfile import Saved
 
 
 def say(options: argparse.Namespace, text: str = "") -> None:

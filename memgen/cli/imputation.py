@@ -24,7 +24,8 @@ from memgen.data.incomplete_tables import TextTable
 from memgen.data.output import write_atomically
 from memgen.errors import MemgenError
 from memgen.report.figures.images import image_rows
-from memgen.runs.run import Saved, read_model
+from memgen.runs.modelfile import Saved
+from memgen.runs.run import read_model
 from memgen.runs.scores import fill, imputation_error
 from memgen.runs.session import choose_device
 from memgen.tasks.density import standard_error

@@ -199,8 +199,10 @@ def _add_train(commands: Any) -> None:
         "--start",
         type=Path,
         metavar="RUN",
-        help="begin with the weights of this run, model file or zoo:NAME, as recipes with training.start_from ask for",
+        help="begin with the weights of this run, model file or zoo:NAME; stages that led to them are not done again",
     )
+    command.add_argument("--schedule", metavar="NAME", help="how to train, if not as the recipe says (memgen recipes)")
+    command.add_argument("--until", metavar="STAGE", help="stop after this stage; --resume goes on")
     command.add_argument("--resume", action="store_true", help="go on with the run in RUN")
     command.add_argument(
         "--checkpoint-every",

@@ -21,7 +21,8 @@ from memgen.data.texts import as_values, csv_text
 from memgen.errors import MemgenError
 from memgen.report.figures import grid
 from memgen.report.figures.images import image_rows
-from memgen.runs.run import Saved, read_model, write_png
+from memgen.runs.modelfile import Saved
+from memgen.runs.run import read_model, write_png
 from memgen.runs.session import choose_device
 from memgen.tasks.sampling import interpolate, reconstruct, walk
 from memgen.tasks.sampling import sample as draw_samples

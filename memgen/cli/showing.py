@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,12 @@ from memgen.core.model import DGM, count_parameters
 from memgen.data import DATASETS, source
 from memgen.errors import MemgenError
 from memgen.recipes.build import build
-from memgen.recipes.settings import Recipe, recipe_names
+from memgen.recipes.listing import recipe_groups
+from memgen.recipes.settings import Recipe
 from memgen.runs import zoo as models
 from memgen.runs.run import WEIGHTS, Run, read_model
 from memgen.runs.zoo import resolve
+from memgen.training.prepare import with_likelihood
 
 ABOUT_AUTO = "made from the data, sizes by its rows and columns: memgen train --data table.csv --out RUN"
 
@@ -52,7 +53,7 @@ def show(options: argparse.Namespace) -> dict[str, Any]:
     say(options, f"{'parameters':>20}  {count_parameters(model):>9,}")
     if metrics:
         evaluated = {key: line[key] for line in metrics for key in ("train_bound", "valid_bound") if key in line}
-        say(options, f"\nepoch {metrics[-1]['epoch']} of {recipe.training.epochs}: {describe(metrics[-1] | evaluated)}")
+        say(options, f"\nepoch {metrics[-1]['epoch']} of {recipe.epochs}: {describe(metrics[-1] | evaluated)}")
     elif run is not None:
         say(options, "\nnot one epoch finished yet")
     return {
@@ -74,18 +75,19 @@ def described(path: Path, run: Run | None) -> tuple[Recipe, DGM]:
     if run is not None and (run.folder / WEIGHTS).exists():
         return recipe, read_model(run.folder).model
     loaded = load(recipe.data, recipe.model.likelihood)
-    if recipe.model.likelihood == "auto":
-        recipe = replace(recipe, model=replace(recipe.model, likelihood=loaded.data.likelihood))
+    recipe = with_likelihood(recipe, loaded.data.likelihood)
     return recipe, build(recipe, loaded.data.train.shape[1], loaded.form.kinds)
 
 
 def recipes(options: argparse.Namespace) -> dict[str, Any]:
-    found = {name: Recipe.named(name) for name in recipe_names()}
-    width = max(map(len, found))
-    for name, recipe in found.items():
-        say(options, f"{name:<{width}}  {recipe.about}")
-    say(options, f"{AUTO:<{width}}  {ABOUT_AUTO}")
-    return {"recipes": [{"name": name, "about": recipe.about} for name, recipe in found.items()]}
+    groups = recipe_groups()
+    width = max(len(name) for group in groups for name in group.entries)
+    for group in groups:
+        say(options, f"{group.title}:")
+        for name, about in group.entries.items():
+            say(options, f"  {name:<{width}}  {about}")
+    say(options, f"  {AUTO:<{width}}  {ABOUT_AUTO}")
+    return {"groups": [{"title": group.title, "entries": group.entries} for group in groups]}
 
 
 def data_list(options: argparse.Namespace) -> dict[str, Any]:

@@ -10,51 +10,47 @@ from memgen.cli.choosing import choose, choose_start
 from memgen.cli.common import count, say
 from memgen.cli.reading import Loaded
 from memgen.data.dataset import SPLITS
-from memgen.recipes.build import likelihood_name
-from memgen.recipes.settings import Recipe
-from memgen.runs.run import Run
-from memgen.runs.session import Session, choose_device, prepared
+from memgen.runs.session import Options, Session, choose_device, train_in
+from memgen.training.prepare import Prepared, prepare
 
 
 def train(options: argparse.Namespace) -> dict[str, Any]:
     choose_device(options.device)
     recipe, loaded, run = choose(options)
-    recipe, start = choose_start(options, recipe, run)
-    model = prepared(recipe, loaded.data, loaded.form, start, options.compile)
+    start = choose_start(options, run)
+    ready = prepare(recipe, loaded.data, loaded.form)
     if loaded.path is not None:
-        tell_data(options, recipe, loaded)
-    run = Run.create(options.out, recipe, loaded.origin) if run is None else run.remembering(loaded.origin)
-    if start is not None:
-        run.remember_start(start)
-    with (
-        run.locked(),
-        Session(run, model, loaded.data, options.device, options.checkpoint_every, options.compile) as session,
-    ):
-        if session.state.epoch == recipe.training.epochs:
-            say(options, f"{run.folder} is finished")
-        elif session.state.epoch or session.state.step:
-            epochs = f"{session.state.epoch} of {recipe.training.epochs} epochs"
-            say(options, f"going on with {run.folder} after {epochs} and {session.state.step} steps")
-        metrics = session.train(tensorboard=options.tensorboard)
-    last = metrics[-1]
+        tell_data(options, loaded, ready)
+
+    def begun(session: Session) -> None:
+        if session.finished:
+            say(options, f"{options.out} is finished")
+        elif session.epochs or session.state.step:
+            epochs = f"{session.epochs} of {session.to_do} epochs"
+            say(options, f"going on with {options.out} after {epochs} and {session.state.step} steps")
+
+    how = Options(options.device, options.until, options.checkpoint_every, options.compile, options.tensorboard)
+    run = train_in(options.out, ready, how, origin=loaded.origin, start=start, begun=begun)
+    last = run.metrics()[-1]
     say(options, f"trained {count(last['epoch'], 'epoch')} in {last['seconds']:.1f} s: {describe(last)}")
     say(options, f"saved in {run.folder}; next: memgen evaluate {shlex.quote(str(run.folder))}")
     return {
         "epochs": last["epoch"],
+        "stage": last["stage"],
         "bound": last["bound"],
         "seconds": last["seconds"],
         "run": str(run.folder),
         **{key: last[key] for key in ("train_bound", "valid_bound") if key in last},
-        **about_data(recipe, loaded),
+        **about_data(ready),
     }
 
 
-def about_data(recipe: Recipe, loaded: Loaded) -> dict[str, Any]:
+def about_data(ready: Prepared) -> dict[str, Any]:
     """What was trained on, for --json."""
-    data, form = loaded.data, loaded.form
+    data, form = ready.data, ready.form
     return {
         "data": data.name,
-        "likelihood": likelihood_name(recipe),
+        "likelihood": ready.recipe.model.likelihood,
         "rows": {split: len(data.rows(split)) for split in SPLITS if getattr(data, split) is not None},
         "shape": list(form.shape),
         "classes": list(form.classes),
@@ -62,7 +58,7 @@ def about_data(recipe: Recipe, loaded: Loaded) -> dict[str, Any]:
     }
 
 
-def tell_data(options: argparse.Namespace, recipe: Recipe, loaded: Loaded) -> None:
+def tell_data(options: argparse.Namespace, loaded: Loaded, ready: Prepared) -> None:
     """What was read, and as what: above all the kind of every column."""
     data, form = loaded.data, loaded.form
     parts = {split: data.rows(split) for split in SPLITS}
@@ -74,7 +70,7 @@ def tell_data(options: argparse.Namespace, recipe: Recipe, loaded: Loaded) -> No
     if form.classes:
         some = ", ".join(form.classes[:5]) + (", ..." if len(form.classes) > 5 else "")
         say(options, f"classes: {len(form.classes)} ({some})")
-    say(options, f"likelihood: {likelihood_name(recipe)}")
+    say(options, f"likelihood: {ready.recipe.model.likelihood}")
     for line in form.columns.describe() if form.columns is not None else ():
         say(options, f"  {line}")
 
