@@ -95,7 +95,7 @@ def _lines(kind: type, error: ValidationError) -> Iterator[str]:
         key, value = str(found["loc"][0]), found["input"]
         cause = found.get("ctx", {}).get("error")
         if found["type"] == "unexpected_keyword_argument":
-            yield f": {unknown('key', key, [entry.name for entry in fields(kind)])}"  # type: ignore[arg-type]
+            yield f": {unknown('key', key, [entry.name for entry in fields(kind)])}"
         elif isinstance(cause, MemgenError):
             yield f".{key}: {cause}"
         else:

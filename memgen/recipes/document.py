@@ -177,7 +177,7 @@ def _extended(table: Table, where: str) -> Table:
     except MemgenError as error:
         raise MemgenError(f"{where}: extends: {error}") from None
     sections = {key: {**base.get(key, {}), **table.get(key, {})} for key in SECTIONS}
-    kept = {} if "stage" in table else {key: base[key] for key in ("schedule", "stage") if key in base}
+    kept: Table = {} if "stage" in table else {key: base[key] for key in ("schedule", "stage") if key in base}
     return {**kept, **table, **sections}
 
 
@@ -193,10 +193,10 @@ def _stage(entry: Table, sections: Table) -> Table:
 def plain(recipe: Recipe) -> Table:
     """A resolved table of a recipe, with every setting."""
     stages = [
-        {"name": s.name, "objective": _listed(asdict(s.objective)), "training": asdict(s.training)}  # type: ignore[call-overload]
+        {"name": s.name, "objective": _listed(asdict(s.objective)), "training": asdict(s.training)}
         for s in recipe.stages
     ]
-    model, data = _listed(asdict(recipe.model)), asdict(recipe.data)  # type: ignore[call-overload]
+    model, data = _listed(asdict(recipe.model)), asdict(recipe.data)
     latent = model["latent"]
     model["latent"] = latent[0] if len(latent) == 1 else list(latent)
     data["kinds"] = list(data["kinds"])

@@ -42,13 +42,15 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(list_of("a list of texts"))]
 class Data:
     """[data]"""
 
-    name: str = Field("digits", description="the data set, or the path of your own data")
+    name: str = Field(default="digits", description="the data set, or the path of your own data")
     train_on: Annotated[str, choice("train", "train+valid")] = Field(
-        "train", description="the rows to train on; with train+valid nothing is held out"
+        default="train", description="the rows to train on; with train+valid nothing is held out"
     )
-    size: str = Field("", description="own images: made to have this size, as in 28x28; empty: as they are")
-    kinds: Texts = Field((), description="own tables: kinds of columns that are given, as in age=count")
-    header: Annotated[str, choice(*HEADERS)] = Field("auto", description="own tables: whether the first line has names")
+    size: str = Field(default="", description="own images: made to have this size, as in 28x28; empty: as they are")
+    kinds: Texts = Field(default=(), description="own tables: kinds of columns that are given, as in age=count")
+    header: Annotated[str, choice(*HEADERS)] = Field(
+        default="auto", description="own tables: whether the first line has names"
+    )
 
 
 @dataclass(config=STRICT)
@@ -56,37 +58,41 @@ class Model:
     """[model]; lists go from the data upwards, with one list per level where there are several levels."""
 
     hidden: Annotated[Sizes, BeforeValidator(list_of_lists(WHOLE, ((),)))] = Field(
-        ((200, 200),), description="units of the deterministic layers"
+        default=((200, 200),), description="units of the deterministic layers"
     )
-    latent: Latent = Field((50,), description="size of z at each level")
+    latent: Latent = Field(default=(50,), description="size of z at each level")
     slots: Annotated[Counts, BeforeValidator(list_of_lists(WHOLE, ()))] = Field(
-        (), description="slots of each layer's memory, 0 for none; [] for a model without memory"
+        default=(), description="slots of each layer's memory, 0 for none; [] for a model without memory"
     )
     attention: Annotated[str, choice(*ATTENTIONS, *SPARSE_ATTENTIONS)] = Field(
-        "sigmoid", description="how a layer prefers slots"
+        default="sigmoid", description="how a layer prefers slots"
     )
-    top: int = Field(32, ge=1, description="attention top and product: how many slots an input reads")
+    top: int = Field(default=32, ge=1, description="attention top and product: how many slots an input reads")
     composition: Annotated[str, choice(*COMPOSITIONS)] = Field(
-        "mlp", description="how memory and layer are put together"
+        default="mlp", description="how memory and layer are put together"
     )
-    norm: Annotated[str, choice(*NORMS)] = Field("batch", description="normalisation of the deterministic layers")
+    norm: Annotated[str, choice(*NORMS)] = Field(
+        default="batch", description="normalisation of the deterministic layers"
+    )
     norm_epsilon: float = Field(
-        1e-5, gt=0, description="added to a variance before its root is taken: by the norm and the local reconstruction"
+        default=1e-5,
+        gt=0,
+        description="added to a variance before its root is taken: by the norm and the local reconstruction",
     )
     likelihood: Annotated[str, choice("auto", *LIKELIHOODS)] = Field(
-        "auto", description="p(x|z); auto: what the data set asks for"
+        default="auto", description="p(x|z); auto: what the data set asks for"
     )
     sigma_floor: float = Field(
-        0.0,
+        default=0.0,
         ge=0,
         description="least sigma of a gaussian likelihood; mixed: in units of each column's deviation, 0 stands for "
         "0.01",
     )
-    categories: int = Field(2, ge=2, description="number of categories of a categorical likelihood")
-    mask: bool = Field(False, description="tell Q which entries are observed, to train on incomplete rows")
-    skip: bool = Field(False, description="a linear path around the layers of P and Q")
+    categories: int = Field(default=2, ge=2, description="number of categories of a categorical likelihood")
+    mask: bool = Field(default=False, description="tell Q which entries are observed, to train on incomplete rows")
+    skip: bool = Field(default=False, description="a linear path around the layers of P and Q")
     start: Annotated[str, choice("random", "mean", "linear")] = Field(
-        "random",
+        default="random",
         description="random: the paper's values; mean: these, and the output's bias at the mean of the rows; linear: "
         "probabilistic PCA of the rows, with skip",
     )
@@ -96,16 +102,16 @@ class Model:
 class Objective:
     """[objective]"""
 
-    samples: int = Field(1, ge=1, description="K, samples of z per row")
+    samples: int = Field(default=1, ge=1, description="K, samples of z per row")
     bound: Annotated[str, choice(*BOUNDS)] = Field(
-        "importance", description="what is maximised; the two are equal at samples = 1"
+        default="importance", description="what is maximised; the two are equal at samples = 1"
     )
-    estimator: Annotated[str, choice(*ESTIMATORS)] = Field("plain", description="the gradient estimator")
+    estimator: Annotated[str, choice(*ESTIMATORS)] = Field(default="plain", description="the gradient estimator")
     local_reconstruction: Annotated[Weights, BeforeValidator(list_of_lists(NUMBERS, ()))] = Field(
-        (), description="lambda of each layer; [] for none"
+        default=(), description="lambda of each layer; [] for none"
     )
     kl_warmup_epochs: float = Field(
-        0.0, ge=0, description="epochs in which the weight of the KL term rises from 0 to 1"
+        default=0.0, ge=0, description="epochs in which the weight of the KL term rises from 0 to 1"
     )
 
 
@@ -113,39 +119,43 @@ class Objective:
 class Training:
     """[training]"""
 
-    epochs: int = Field(100, ge=1, description="passes over the training rows")
-    batch_size: int = Field(100, ge=1, description="rows per step")
-    drop_incomplete: bool = Field(False, description="leave out the rows that do not fill a last batch")
-    seed: int = Field(0, ge=0, description="of starting values, order, noise and binarisation")
+    epochs: int = Field(default=100, ge=1, description="passes over the training rows")
+    batch_size: int = Field(default=100, ge=1, description="rows per step")
+    drop_incomplete: bool = Field(default=False, description="leave out the rows that do not fill a last batch")
+    seed: int = Field(default=0, ge=0, description="of starting values, order, noise and binarisation")
     optimizer: Annotated[str, choice("adam", "adamw")] = Field(
-        "adamw", description="adam: the paper's, with epsilon beside the uncorrected root; adamw: torch's"
+        default="adamw", description="adam: the paper's, with epsilon beside the uncorrected root; adamw: torch's"
     )
-    rate: float = Field(1e-3, gt=0, description="learning rate at the start")
-    beta1: float = Field(0.9, ge=0, lt=1, description="decay of the first moment")
-    beta2: float = Field(0.999, ge=0, lt=1, description="decay of the second moment")
-    epsilon: float = Field(1e-8, gt=0, description="of the optimizer")
-    weight_decay: float = Field(0.0, ge=0, description="adamw only")
-    schedule: Annotated[str, choice("constant", "step", "cosine")] = Field("cosine", description="of the learning rate")
-    warmup_steps: int = Field(0, ge=0, description="steps in which the rate rises linearly from 0")
-    final_rate: float = Field(0.01, ge=0, le=1, description="cosine: the last rate, as a fraction of the first")
-    decay: float = Field(1.0, gt=0, le=1, description="step: factor of the rate ...")
-    decay_every: int = Field(1, ge=1, description="step: ... applied every so many epochs ...")
-    decay_after: int = Field(0, ge=0, description="step: ... after this epoch")
-    clip_norm: float = Field(5.0, ge=0, description="gradients are scaled to at most this global norm; 0 for never")
-    clip_value: float = Field(0.0, ge=0, description="then each entry is cut to this size; 0 for never")
+    rate: float = Field(default=1e-3, gt=0, description="learning rate at the start")
+    beta1: float = Field(default=0.9, ge=0, lt=1, description="decay of the first moment")
+    beta2: float = Field(default=0.999, ge=0, lt=1, description="decay of the second moment")
+    epsilon: float = Field(default=1e-8, gt=0, description="of the optimizer")
+    weight_decay: float = Field(default=0.0, ge=0, description="adamw only")
+    schedule: Annotated[str, choice("constant", "step", "cosine")] = Field(
+        default="cosine", description="of the learning rate"
+    )
+    warmup_steps: int = Field(default=0, ge=0, description="steps in which the rate rises linearly from 0")
+    final_rate: float = Field(default=0.01, ge=0, le=1, description="cosine: the last rate, as a fraction of the first")
+    decay: float = Field(default=1.0, gt=0, le=1, description="step: factor of the rate ...")
+    decay_every: int = Field(default=1, ge=1, description="step: ... applied every so many epochs ...")
+    decay_after: int = Field(default=0, ge=0, description="step: ... after this epoch")
+    clip_norm: float = Field(
+        default=5.0, ge=0, description="gradients are scaled to at most this global norm; 0 for never"
+    )
+    clip_value: float = Field(default=0.0, ge=0, description="then each entry is cut to this size; 0 for never")
     ema: float = Field(
-        0.0, ge=0, lt=1, description="decay of the weights' moving average; 0: the raw weights are the result"
+        default=0.0, ge=0, lt=1, description="decay of the weights' moving average; 0: the raw weights are the result"
     )
     keep: Annotated[str, choice("last", "best")] = Field(
-        "last",
+        default="last",
         description="which weights are the result: the last, or of the epochs that were evaluated the best on "
         "validation rows",
     )
     evaluate_every: int = Field(
-        10, ge=0, description="epochs between bounds on training and validation rows; 0 for never"
+        default=10, ge=0, description="epochs between bounds on training and validation rows; 0 for never"
     )
-    evaluate_rows: int = Field(1000, ge=1, description="rows of each that are scored then")
-    evaluate_samples: int = Field(50, ge=1, description="K of these bounds")
+    evaluate_rows: int = Field(default=1000, ge=1, description="rows of each that are scored then")
+    evaluate_samples: int = Field(default=50, ge=1, description="K of these bounds")
 
 
 @plain_dataclass(frozen=True)
