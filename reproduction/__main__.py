@@ -25,7 +25,7 @@ from reproduction import pairs
 from reproduction.jobs import SEED, Job, Place, current, missing, read_result, state
 from reproduction.jobs import reproduce as do
 from reproduction.page import write_page
-from reproduction.rows import FREY, ROWS, SWEEP, expand
+from reproduction.rows import FREY, ROWS, SWEEP, all_schedules, expand
 from reproduction.shipping import ship, verify
 from reproduction.sweep import sweep, swept
 from reproduction.text import duration, number, trained_for
@@ -268,7 +268,7 @@ def parser() -> Parser:
     command.add_argument("--seed", type=whole(0), default=0, help="of the training (default 0)")
     command.add_argument(
         "--schedule",
-        choices=("finish", "fast", "more", "most", "long", "first", "paper"),
+        choices=all_schedules(),
         help="of the training (default: that of the row's own result)",
     )
     command.add_argument(
