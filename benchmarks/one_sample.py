@@ -27,7 +27,9 @@ from memgen.data import Dataset, dataset
 from memgen.recipes.build import build
 from memgen.recipes.settings import Recipe
 from memgen.tasks.density import log_likelihood, standard_error
-from memgen.training.fit import State, collect_statistics, fit
+from memgen.training.fit import fit
+from memgen.training.state import State
+from memgen.training.statistics import collect_statistics
 
 NAMES = ("plain", "single", "single-shared")
 

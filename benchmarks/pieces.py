@@ -25,7 +25,9 @@ from memgen.accelerate.library import flushed_denormals, library
 from memgen.core.model import Batch
 from memgen.recipes.build import build
 from memgen.recipes.settings import Recipe
-from memgen.training.fit import begin, byte_levels, drawn, train_step
+from memgen.training.batches import byte_levels, drawn
+from memgen.training.fit import train_step
+from memgen.training.state import begin
 
 SHARED = "rows shared between threads"
 """Without it all threads work on each call together; a model of its own."""

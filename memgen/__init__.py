@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from memgen.recipes.build import build as build
     from memgen.recipes.settings import Recipe as Recipe
     from memgen.recipes.settings import recipe_names as recipe_names
+    from memgen.runs.modelfile import save as save
     from memgen.runs.run import load as load
-    from memgen.runs.run import save as save
     from memgen.tasks.density import log_likelihood as log_likelihood
     from memgen.tasks.features import features as features
     from memgen.tasks.imputation import impute as impute
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from memgen.tasks.sampling import interpolate as interpolate
     from memgen.tasks.sampling import reconstruct as reconstruct
     from memgen.tasks.sampling import sample as sample
-    from memgen.training.fit import collect_statistics as collect_statistics
     from memgen.training.fit import fit as fit
+    from memgen.training.statistics import collect_statistics as collect_statistics
 
 _HOMES = {
     "core.model": ("DGM", "Batch", "Conditional", "count_parameters"),
@@ -57,14 +57,16 @@ _HOMES = {
     "estimators": ("MemDensity", "MemImputer"),
     "recipes.build": ("build",),
     "recipes.settings": ("Recipe", "recipe_names"),
-    "runs.run": ("load", "save"),
+    "runs.modelfile": ("save",),
+    "runs.run": ("load",),
     "tasks.density": ("log_likelihood",),
     "tasks.features": ("features",),
     "tasks.imputation": ("impute",),
     "tasks.inspection": ("inspect",),
     "tasks.patterns": ("missing_entries",),
     "tasks.sampling": ("interpolate", "reconstruct", "sample"),
-    "training.fit": ("collect_statistics", "fit"),
+    "training.fit": ("fit",),
+    "training.statistics": ("collect_statistics",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

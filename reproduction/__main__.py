@@ -26,7 +26,7 @@ from reproduction import pairs
 from reproduction.jobs import SEED, Job, Place, current, missing, read_result, state
 from reproduction.jobs import reproduce as do
 from reproduction.page import write_page
-from reproduction.rows import FREY, ROWS, SWEEP, expand
+from reproduction.rows import FREY, ROWS, SWEEP, all_schedules, expand
 from reproduction.shipping import ship, verify
 from reproduction.sweep import sweep, swept
 from reproduction.text import duration, number, trained_for
@@ -265,7 +265,7 @@ class Duration(click.ParamType[float]):
 @click.option("--seed", type=Whole(0), default=0, help="Of the training (default 0).")
 @click.option(
     "--schedule",
-    type=click.Choice(("finish", "fast", "more", "most", "long", "first", "paper")),
+    type=click.Choice(all_schedules()),
     help="Of the training (default: that of the row's own result).",
 )
 @click.option("--splits", is_flag=True, help="Rows of Frey faces: all five splits, as the group frey has them.")

@@ -16,7 +16,8 @@ from memgen.report.figures.base import Figure
 from memgen.report.figures.curves import training_curves
 from memgen.report.figures.images import image_grid, image_rows
 from memgen.report.figures.memory import Words, class_slots, disabled, graphs, heat_map
-from memgen.runs.run import Run, Saved
+from memgen.runs.modelfile import Saved
+from memgen.runs.run import Run
 from memgen.runs.scores import fill, look
 from memgen.tasks.classification import classify
 from memgen.tasks.features import features
@@ -25,7 +26,7 @@ from memgen.tasks.inspection import Inspection, LayerInspection, by_class, corre
 from memgen.tasks.patterns import missing_entries
 from memgen.tasks.sampling import sample
 from memgen.tasks.scores import SquaredError, row_errors, squared_error
-from memgen.training.fit import collect_statistics
+from memgen.training.statistics import collect_statistics
 from reproduction.rows import IMPUTATION_PAPER
 
 GRID = 64

@@ -19,19 +19,20 @@ from memgen.core.model import count_parameters
 from memgen.data import Dataset, dataset
 from memgen.data.output import write_atomically
 from memgen.errors import FailedError, MemgenError
-from memgen.recipes.build import form_of
-from memgen.recipes.settings import SECTIONS, Recipe
+from memgen.recipes import document
+from memgen.recipes.settings import Recipe
 from memgen.report.figures.base import make_folder
 from memgen.runs import zoo
 from memgen.runs.finite import as_json
-from memgen.runs.run import CHECKPOINT, RECIPE, WEIGHTS, Run, Saved, read_model
+from memgen.runs.modelfile import Saved
+from memgen.runs.run import CHECKPOINT, WEIGHTS, Run, read_model
 from memgen.runs.scores import score
-from memgen.runs.session import Session, choose_device, prepared
+from memgen.runs.session import Options, Session, Start, choose_device, train_in
 from memgen.runs.storage import load_tensors, save_tensors
 from memgen.tasks.density import Likelihood, standard_error
-from memgen.training.fit import as_read_by
+from memgen.training.prepare import as_read_by, prepare
 from reproduction.analyses import ANALYSES
-from reproduction.rows import Row, Scoring, trained_by
+from reproduction.rows import OWN, ROWS, Row, Scoring
 
 SEED = 0
 """Of the row's own result."""
@@ -69,13 +70,13 @@ class Job:
 
     @property
     def recipe(self) -> Recipe:
-        found = Recipe.named(self.row.recipe(self.schedule)).override(f"training.seed={self.seed}")
+        found = self.row.recipe(self.schedule).override(f"training.seed={self.seed}")
         return found.override(f"data.name={found.data.name}-{self.split}") if self.split else found
 
     @property
     def name(self) -> str:
         """What tells it from others; of its run folder too."""
-        parts = [self.row.recipe(self.schedule)]
+        parts = [self.row.name, *([] if self.schedule == OWN else [self.schedule])]
         parts += [f"seed{self.seed}"] if self.seed != SEED else []
         parts += [f"split{self.split}"] if self.split else []
         return "-".join(parts)
@@ -93,10 +94,12 @@ class Job:
     @property
     def before(self) -> Job | None:
         """The job whose weights it begins with."""
-        name = self.recipe.training.start_from
-        if not name:
-            return None
-        return Job(*trained_by(name), self.seed, self.split)
+        leads = self.row.recipe(self.schedule).stages[:-1]
+        for row in [self.row, *([ROWS[self.row.after]] if self.row.after else [])] if leads else []:
+            for name, recipe in row.trainings.items():
+                if recipe.stages == leads:
+                    return Job(row, name, self.seed, self.split)
+        return None
 
     @property
     def chain(self) -> list[Job]:
@@ -134,17 +137,23 @@ def read_result(path: Path) -> dict[str, Any] | None:
     return found
 
 
+def data_of(saved: Saved) -> Dataset:
+    """The data set that a model was trained on, as it reads it."""
+    return as_read_by(saved.model, dataset(saved.recipe.data.name))
+
+
 def train(job: Job, place: Place) -> tuple[Run, Saved]:
     """Train the job to its end, after the one whose weights it begins with; goes on where it was."""
     folder, before = job.run(place), job.before
     begun = (folder / CHECKPOINT).exists()
     if before is None or (begun and not before.run(place).exists()):
-        return train_in(folder, job.recipe, place)
+        return train_folder(folder, job.recipe, place)
     model = None if before.run(place).exists() else shipped(before)
     start = train(before, place)[1] if model is None else read_model(Path(zoo.PREFIX + model))
     if begun and started_with(folder) != start.sha256:
         raise MemgenError(f"{folder} began with other weights than {before.run(place)} has now; move it away")
-    return train_in(folder, job.recipe, place, start, legs(before, start, model, place))
+    name = str(before.run(place)) if model is None else zoo.PREFIX + model
+    return train_folder(folder, job.recipe, place, Start(start, name), legs(before, start, model, place))
 
 
 def shipped(job: Job) -> str | None:
@@ -161,23 +170,18 @@ def started_with(folder: Path) -> str:
     return str((Run.open(folder).start or {}).get("weights_sha256"))
 
 
-def train_in(
-    folder: Path, recipe: Recipe, place: Place, start: Saved | None = None, before: Sequence[dict[str, Any]] = ()
+def train_folder(
+    folder: Path, recipe: Recipe, place: Place, start: Start | None = None, before: Sequence[dict[str, Any]] = ()
 ) -> tuple[Run, Saved]:
     """Train a recipe in a run folder, from its start, after the trainings `before`, or from where it is."""
-    run = Run.open(folder) if (folder / RECIPE).exists() else None
-    if run is not None and (changed := run.recipe.differences(recipe)):
-        raise MemgenError(f"{folder} was begun with other settings ({'; '.join(changed)}); move it away")
-    data = dataset(recipe.data.name)
-    model = prepared(recipe, data, form_of(recipe), start, place.compiled)
-    if run is None:
-        run = Run.create(folder, recipe)
-    if not (folder / CHECKPOINT).exists():  # also where it was killed before it could say this
-        write_atomically(folder / MADE, as_json({"commit": commit(), "hardware": describe(), "before": before}))
-    if start is not None:
-        run.remember_start(start)
-    with run.locked(), Session(run, model, data, place.device, CHECKPOINT_EVERY, place.compiled) as session:
-        session.train()
+
+    def begun(session: Session) -> None:
+        if not (folder / CHECKPOINT).exists():  # also where it was killed before it could say this
+            write_atomically(folder / MADE, as_json({"commit": commit(), "hardware": describe(), "before": before}))
+
+    ready = prepare(recipe, dataset(recipe.data.name))
+    options = Options(place.device, checkpoint_every=CHECKPOINT_EVERY, compiled=place.compiled)
+    run = train_in(folder, ready, options, start=start, begun=begun)
     return run, read_model(folder, choose_device(place.device))
 
 
@@ -195,7 +199,7 @@ def reproduce(job: Job, place: Place) -> dict[str, Any]:
                 "replace the number; give other --results"
             )
     run, saved = train(job, place)
-    data = as_read_by(saved.model, dataset(job.recipe.data.name))
+    data = data_of(saved)
     if found is not None and current(job, found) and found["weights_sha256"] != saved.sha256:
         raise MemgenError(
             f"{path} was measured with other weights than {run.folder} has, and would be replaced; give other --results"
@@ -282,12 +286,12 @@ def about(job: Job, run: Run, saved: Saved, data: Dataset, place: Place) -> dict
         "row": job.row.name,
         "table": job.row.table,
         "model": job.row.model,
-        "recipe": job.row.recipe(job.schedule),
+        "recipe": job.row.command(job.schedule),
         "recipe_sha256": recipe_sha256(run.recipe),
         "weights_sha256": saved.sha256,
         "seed": job.seed,
         "split": job.split,
-        "epochs": saved.epoch,
+        "epochs": saved.epoch - run.skipped,
         "seconds": round(metrics[-1]["seconds"], 1),
         "before": history(job, place),
         **{key: value for key, value in made.items() if key != "before"},
@@ -298,7 +302,7 @@ def about(job: Job, run: Run, saved: Saved, data: Dataset, place: Place) -> dict
         "scale": data.scale,
         "binarisation": data.binarisation,
         "curve": [
-            [line["epoch"], round(line["seconds"], 1), line["train_bound"], line.get("valid_bound")]
+            [line["epoch"] - run.skipped, round(line["seconds"], 1), line["train_bound"], line.get("valid_bound")]
             for line in metrics
             if "train_bound" in line
         ],
@@ -313,7 +317,7 @@ def legs(last: Job, start: Saved, model: str | None, place: Place) -> list[dict[
     They are told from the run of the last of them, or from the zoo, and kept in the folder of the run that begins:
     later the one may be gone, and the other have been replaced.
     """
-    leg = {"recipe": last.row.recipe(last.schedule), "weights_sha256": start.sha256}
+    leg = {"recipe": last.row.command(last.schedule), "weights_sha256": start.sha256}
     if model is not None:
         told = zoo.result(model)
         about = {key: told[key] for key in ("recipe_sha256", "epochs", "seconds")}
@@ -329,7 +333,7 @@ def history(job: Job, place: Place) -> list[dict[str, Any]]:
     """The trainings before a job's, as its run folder has kept them."""
     folder = job.run(place)
     found: list[dict[str, Any]] = (read_json(folder / MADE) or {}).get("before", [])
-    if [leg["recipe"] for leg in found] != [own.row.recipe(own.schedule) for own in job.chain]:
+    if [leg["recipe"] for leg in found] != [own.row.command(own.schedule) for own in job.chain]:
         raise MemgenError(f"{folder / MADE} does not say which trainings came before it; move {folder} away")
     return found
 
@@ -392,9 +396,15 @@ def recipe_sha256(recipe: Recipe) -> str:
     >>> recipe_sha256(Recipe(about="one")) == recipe_sha256(Recipe(about="other"))
     True
     """
-    own, defaults = recipe.to_dict(), Recipe().to_dict()
-    told = {part: {k: v for k, v in own[part].items() if v != defaults[part][k]} for part in SECTIONS}
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    table, defaults = document.plain(recipe), document.plain(Recipe())
+
+    def told(own: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in own.items() if value != others[key]}
+
+    (stage,) = defaults["stages"]
+    stages = [{part: told(own[part], stage[part]) for part in document.OF_STAGE} for own in table["stages"]]
+    sections = {part: told(table[part], defaults[part]) for part in ("data", "model")}
+    return hashlib.sha256(json.dumps([sections, stages], sort_keys=True).encode()).hexdigest()
 
 
 def commit() -> str:
@@ -425,7 +435,7 @@ def state(job: Job, place: Place) -> str:
     if begun is None:
         return "not begun"
     run = Run.open(begun.run(place))
-    done, epochs = len(run.metrics()), run.recipe.training.epochs
+    done, epochs = len(run.metrics()), run.recipe.epochs - run.skipped
     trained = done == epochs and (run.folder / WEIGHTS).exists()
     if begun == job:
         return "trained, not scored" if trained else f"epoch {done} of {epochs}"

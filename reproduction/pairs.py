@@ -3,7 +3,6 @@ for, too."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from memgen.tasks.density import standard_error
 from reproduction.jobs import LIKELIHOOD, Job, Place, current, examples, keep, read_json, read_result
-from reproduction.rows import PAIRS, ROWS, SCHEDULES
+from reproduction.rows import PAIRS, ROWS
 
 
 def file_of(results: Path, pair: tuple[str, str]) -> Path:
@@ -31,7 +30,7 @@ def update(job: Job, place: Place) -> None:
 
 def alike(halves: list[Job]) -> bool:
     """Whether both are trained by the same settings, also in all that comes before."""
-    first, second = ([replace(own.recipe.training, start_from="") for own in (*job.chain, job)] for job in halves)
+    first, second = ([stage.training for stage in job.recipe.stages] for job in halves)
     return first == second
 
 
@@ -102,7 +101,8 @@ def by_schedule(results: Path, pair: tuple[str, str]) -> tuple[str, list[dict[st
     """The first schedule by which both rows of a pair were trained, and their differences under it, or none. A row's
     own result may be of another, which the other row does not have."""
     found = valid(results, pair)
-    schedule = next((name for name in SCHEDULES if any(own["schedule"] == name for own in found)), "")
+    schedules = ROWS[pair[0]].schedules if found else ()
+    schedule = next((name for name in schedules if any(own["schedule"] == name for own in found)), "")
     return schedule, [own for own in found if own["schedule"] == schedule]
 
 

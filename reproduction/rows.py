@@ -7,21 +7,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from memgen.errors import unknown
-from memgen.recipes.settings import recipe_names
+from memgen.recipes.settings import Recipe
 
+OWN = "paper"
+"""What the schedule of a recipe's own is called here."""
+MNIST, OCR, FREY = "Table 1, MNIST (v/256)", "Table 1, OCR-letters", "Frey faces"
 SCHEDULES = {
-    "finish": "-finish",
-    "fast": "-fast",
-    "more": "-more",
-    "most": "-most",
-    "long": "-long",
-    "first": "-first",
-    "paper": "",
+    MNIST: ("fast", "extended", "long", OWN),
+    OCR: ("letters-fast", "letters-long", OWN),
+    FREY: (OWN,),
 }
-"""How a row is trained -> how the names of such recipes end: the project's shorter training, `fast`, which `finish`
-carries on in large batches, and `more` and `most` after it for longer; `first`, which raises the KL term slowly, and
-`long` after it (with 50 samples of letters `more` goes on after that); and the one of the paper's text. The first of
-these that a row has is its own, if the row names no other."""
+"""Table -> the schedules by which its rows are trained. The first of them is that of a row's own result, if the row
+names no other."""
 
 
 class Scoring(NamedTuple):
@@ -51,29 +48,64 @@ class Row:
     quantity: str = "log_likelihood"
     """What the number is: log_likelihood, or elbo."""
     own: str = ""
-    """The schedule of its own result, if that is not the first that it has."""
+    """The training of its own result, if that is not the first."""
+    after: str = ""
+    """The row with fewer samples whose trainings lead to its own."""
+    by: tuple[str, ...] = ()
+    """Its schedules, if they are not those of its table."""
+    changes: tuple[tuple[str, str], ...] = ()
+    """(schedule, setting) in which it departs from the schedule."""
+
+    @property
+    def trainings(self) -> dict[str, Recipe]:
+        """Each training of the row: a schedule, or one up to a stage with the row's own number of samples. Its name is
+        that of the schedule, and of the stage unless that is the last."""
+        samples = Recipe.named(self.name).objective.samples
+        trainings: dict[str, Recipe] = {}
+        for schedule in self.by or SCHEDULES[self.table]:
+            whole = self._recipe(schedule)
+            for i, stage in reversed(list(enumerate(whole.stages))):
+                recipe = whole.until(stage.name)
+                name = schedule if i == len(whole.stages) - 1 else f"{schedule}-{stage.name}"
+                if stage.objective.samples == samples and recipe not in trainings.values():
+                    trainings[name] = recipe
+        return trainings
+
+    def _recipe(self, schedule: str) -> Recipe:
+        found = Recipe.named(self.name) if schedule == OWN else Recipe.named(self.name, schedule)
+        return found.override([setting for name, setting in self.changes if name == schedule])
 
     @property
     def schedules(self) -> tuple[str, ...]:
-        return tuple(s for s in SCHEDULES if self.recipe(s) in recipe_names())
+        """The names of its trainings."""
+        return tuple(self.trainings)
 
     @property
     def analyses(self) -> tuple[str, ...]:
         return (TRAINING, *self.more)
 
-    def recipe(self, schedule: str) -> str:
-        return self.name + SCHEDULES[schedule]
+    def recipe(self, training: str) -> Recipe:
+        return self.trainings[training]
+
+    def command(self, training: str) -> str:
+        """What `memgen train` is given to train so."""
+        if training == OWN:
+            return self.name
+        schedule = next(name for name in self.by or SCHEDULES[self.table] if f"{training}-".startswith(f"{name}-"))
+        stage = training.removeprefix(schedule).removeprefix("-")
+        return f"{self.name} --schedule {schedule}" + (f" --until {stage}" if stage else "")
 
     @property
     def schedule(self) -> str:
-        """Whose training is the row's own result; others stand beside it."""
+        """The training of the row's own result; others stand beside it."""
         return self.own or self.schedules[0]
 
 
-MNIST, OCR, FREY = "Table 1, MNIST (v/256)", "Table 1, OCR-letters", "Frey faces"
 FIVE_THOUSAND = (Scoring(5000),)
 LETTERS = (Scoring(10_000), Scoring(100_000, 2000))
 """The paper's 100,000 samples for each of 10,000 letters take hours a row on two cores."""
+SHORTER = (("letters-long", "stage.k50-2.epochs=60"),)
+"""The last stage of this row has fewer epochs than that of its pair."""
 TRAINING, GENERATION, IMPUTATION, SVM, MEMORY = "training", "generation", "imputation", "svm", "memory"
 
 ROWS = {
@@ -81,24 +113,39 @@ ROWS = {
     for row in (
         Row("mnist-vae", "VAE", MNIST, -85.67, FIVE_THOUSAND, (GENERATION, IMPUTATION, SVM)),
         Row(
-            "mnist-mem-vae", "MEM-VAE", MNIST, -84.41, FIVE_THOUSAND, (GENERATION, MEMORY, IMPUTATION, SVM), own="most"
+            "mnist-mem-vae",
+            "MEM-VAE",
+            MNIST,
+            -84.41,
+            FIVE_THOUSAND,
+            (GENERATION, MEMORY, IMPUTATION, SVM),
+            own="extended",
         ),
         Row("mnist-vae-530", "VAE, 530-530-100", MNIST, -85.69, FIVE_THOUSAND),
         Row("mnist-mem-vae-no-lre", "MEM-VAE without local reconstruction", MNIST, -84.44, FIVE_THOUSAND),
         Row("mnist-vae-lre", "VAE with local reconstruction", MNIST, -85.68, FIVE_THOUSAND),
         Row("mnist-vis-mem-vae", "VIS-MEM-VAE", MNIST, -84.68, FIVE_THOUSAND, (GENERATION, MEMORY)),
-        Row("mnist-iwae-5", "IWAE-5", MNIST, -84.49, FIVE_THOUSAND),
-        Row("mnist-mem-iwae-5", "MEM-IWAE-5", MNIST, -83.26, FIVE_THOUSAND),
-        Row("mnist-iwae-5-530", "IWAE-5, 530-530-100", MNIST, -84.43, FIVE_THOUSAND),
-        Row("mnist-iwae-50", "IWAE-50", MNIST, -83.67, FIVE_THOUSAND, (GENERATION,)),
-        Row("mnist-mem-iwae-50", "MEM-IWAE-50", MNIST, -82.84, FIVE_THOUSAND, (GENERATION,)),
-        Row("mnist-iwae-50-530", "IWAE-50, 530-530-100", MNIST, -83.58, FIVE_THOUSAND),
+        Row("mnist-iwae-5", "IWAE-5", MNIST, -84.49, FIVE_THOUSAND, after="mnist-vae"),
+        Row("mnist-mem-iwae-5", "MEM-IWAE-5", MNIST, -83.26, FIVE_THOUSAND, after="mnist-mem-vae"),
+        Row("mnist-iwae-5-530", "IWAE-5, 530-530-100", MNIST, -84.43, FIVE_THOUSAND, after="mnist-vae-530"),
+        Row("mnist-iwae-50", "IWAE-50", MNIST, -83.67, FIVE_THOUSAND, (GENERATION,), after="mnist-iwae-5"),
+        Row("mnist-mem-iwae-50", "MEM-IWAE-50", MNIST, -82.84, FIVE_THOUSAND, (GENERATION,), after="mnist-mem-iwae-5"),
+        Row("mnist-iwae-50-530", "IWAE-50, 530-530-100", MNIST, -83.58, FIVE_THOUSAND, after="mnist-iwae-5-530"),
         Row("ocr-vae", "VAE", OCR, -30.09, LETTERS),
         Row("ocr-mem-vae", "MEM-VAE", OCR, -29.09, LETTERS),
-        Row("ocr-iwae-5", "IWAE-5", OCR, -28.69, LETTERS),
-        Row("ocr-mem-iwae-5", "MEM-IWAE-5", OCR, -27.65, LETTERS),
-        Row("ocr-iwae-50", "IWAE-50", OCR, -27.60, LETTERS, own="more"),
-        Row("ocr-mem-iwae-50", "MEM-IWAE-50", OCR, -26.90, LETTERS, own="more"),
+        Row("ocr-iwae-5", "IWAE-5", OCR, -28.69, LETTERS, after="ocr-vae"),
+        Row("ocr-mem-iwae-5", "MEM-IWAE-5", OCR, -27.65, LETTERS, after="ocr-mem-vae"),
+        Row("ocr-iwae-50", "IWAE-50", OCR, -27.60, LETTERS, own="letters-long", after="ocr-iwae-5"),
+        Row(
+            "ocr-mem-iwae-50",
+            "MEM-IWAE-50",
+            OCR,
+            -26.90,
+            LETTERS,
+            own="letters-long",
+            changes=SHORTER,
+            after="ocr-mem-iwae-5",
+        ),
         Row("frey-vae-b100", "VAE, batches of 100", FREY, 1308.0, FIVE_THOUSAND, (GENERATION,), "elbo"),
         Row("frey-mem-vae-b100", "MEM-VAE, batches of 100", FREY, 1330.0, FIVE_THOUSAND, (GENERATION,), "elbo"),
         Row("frey-vae-b10", "VAE, batches of 10", FREY, 1055.0, FIVE_THOUSAND, quantity="elbo"),
@@ -152,14 +199,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
 }
 
 
-def trained_by(recipe: str) -> tuple[Row, str]:
-    """The row and the schedule that a recipe is named after.
-
-    >>> row, schedule = trained_by("mnist-mem-vae-fast")
-    >>> row.model, schedule
-    ('MEM-VAE', 'fast')
-    """
-    return next((row, schedule) for row in ROWS.values() for schedule in SCHEDULES if row.recipe(schedule) == recipe)
+def all_schedules() -> tuple[str, ...]:
+    """The names of all trainings of any row."""
+    return tuple(dict.fromkeys(name for row in ROWS.values() for name in row.schedules))
 
 
 def expand(asked: Sequence[str]) -> list[str]:

@@ -9,15 +9,13 @@ import torch
 from torch import Tensor
 
 from memgen.core.model import DGM
-from memgen.data import dataset
 from memgen.errors import FailedError, MemgenError
 from memgen.runs import zoo
 from memgen.runs.run import WEIGHTS, read_model
 from memgen.runs.scores import score
 from memgen.runs.storage import CHECKSUM, load_tensors, save_tensors
 from memgen.tasks.density import log_likelihood
-from memgen.training.fit import as_read_by
-from reproduction.jobs import Job, Place, read_result
+from reproduction.jobs import Job, Place, data_of, read_result
 
 TOLERANCE = 0.01
 """Nats by which half precision may change a likelihood."""
@@ -43,8 +41,8 @@ def ship(job: Job, place: Place) -> dict[str, Any]:
     tensors, about = load_tensors(file)
     if about[CHECKSUM] != result["weights_sha256"]:
         raise MemgenError(f"{file} is not what {job.result(place)} was measured with")
-    model = read_model(file).model
-    x = as_read_by(model, dataset(job.recipe.data.name)).fixed("test", CHECKED)
+    saved = read_model(file)
+    model, x = saved.model, data_of(saved).fixed("test", CHECKED)
     before = log_likelihood(model, x, SAMPLES).log_p
     small = halved(model, tensors)
     model.load_state_dict(small)
@@ -75,7 +73,7 @@ def verify(name: str, limit: int | None, device: str) -> dict[str, Any]:
         known = ", ".join(told["first"])
         raise MemgenError(f"--limit {limit}: the mean is known of the first {known} or of all; choose one of them")
     saved = read_model(zoo.folder() / f"{name}{zoo.ENDING}", device)
-    x = as_read_by(saved.model, dataset(saved.recipe.data.name)).fixed("test", limit)
+    x = data_of(saved).fixed("test", limit)
     result, seconds = score(None, saved, x, "test", told["samples"])
     expected = told["log_likelihood"] if limit is None else told["first"][str(limit)]
     # Half precision was measured on some of the examples, and other hardware rounds otherwise.

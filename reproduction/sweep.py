@@ -5,23 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from memgen.data import dataset
 from memgen.recipes.settings import Recipe
 from memgen.runs.scores import score
 from memgen.tasks.density import standard_error
-from memgen.training.fit import as_read_by
-from reproduction.jobs import MADE, Place, keep, read_json, recipe_sha256, train_in
+from reproduction.jobs import MADE, Place, data_of, keep, read_json, recipe_sha256, train_folder
 from reproduction.rows import SLOT_SPLITS, SWEEP
 
-BASE = "mnist-mem-vae-fast"
+BASE = "mnist-mem-vae"
+SCHEDULE, STAGE = "fast", "main"
 EPOCHS = 20
 EXAMPLES, SAMPLES = 2000, 500
 PAPER = (70, 30)
 
 
 def recipe_of(slots: tuple[int, int]) -> Recipe:
-    return Recipe.named(BASE).override(
-        [f"model.slots={list(slots)}", "data.train_on=train", f"training.epochs={EPOCHS}", "training.evaluate_every=0"]
+    return (
+        Recipe.named(BASE, SCHEDULE)
+        .until(STAGE)
+        .override(
+            [
+                f"model.slots={list(slots)}",
+                "data.train_on=train",
+                f"training.epochs={EPOCHS}",
+                "training.evaluate_every=0",
+            ]
+        )
     )
 
 
@@ -29,11 +37,10 @@ def sweep(place: Place) -> dict[str, Any]:
     """Train and score every split of the slots; what is there already is not done again."""
     if (before := swept(place.results)) is not None:
         return before
-    data = dataset(Recipe.named(BASE).data.name)
     scores, made = {}, {}
     for slots in SLOT_SPLITS:
-        run, saved = train_in(place.runs / f"slots-{name_of(slots)}", recipe_of(slots), place)
-        x = as_read_by(saved.model, data).fixed("valid", EXAMPLES)
+        run, saved = train_folder(place.runs / f"slots-{name_of(slots)}", recipe_of(slots), place)
+        x = data_of(saved).fixed("valid", EXAMPLES)
         scores[slots] = score(run, saved, x, "valid", SAMPLES)[0].log_p
         seconds = round(run.metrics()[-1]["seconds"], 1)
         made[slots] = {"weights_sha256": saved.sha256, "seconds": seconds, **(read_json(run.folder / MADE) or {})}
@@ -48,7 +55,7 @@ def sweep(place: Place) -> dict[str, Any]:
         for slots, log_p in scores.items()
     }
     result = {
-        "recipe": BASE,
+        "recipe": f"{BASE} --schedule {SCHEDULE} --until {STAGE}",
         "recipe_sha256": recipes(),
         "seed": Recipe.named(BASE).training.seed,
         "epochs": EPOCHS,

@@ -32,7 +32,7 @@ from memgen.tasks.density import (
     side_by_side,
     standard_error,
 )
-from memgen.training.fit import collect_statistics
+from memgen.training.statistics import collect_statistics
 from tests.exact import linear_gaussian
 
 

@@ -13,7 +13,7 @@ from memgen.recipes.build import build
 from memgen.recipes.settings import Recipe
 from memgen.tasks.classification import GRID, PAPER, choose, classify, svm
 from memgen.tasks.features import features
-from memgen.training.fit import collect_statistics
+from memgen.training.statistics import collect_statistics
 from tests.exact import linear_gaussian
 
 

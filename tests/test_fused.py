@@ -26,7 +26,9 @@ from memgen.core.objective import CHOOSING
 from memgen.recipes.build import build
 from memgen.recipes.settings import Recipe
 from memgen.training import fit as train
-from memgen.training.fit import begin, step_loss, train_step
+from memgen.training.fit import train_step
+from memgen.training.losses import step_loss
+from memgen.training.state import begin
 
 needs_kernels = pytest.mark.skipif(
     not blas(), reason="there is no C compiler here, or a torch without MKL, so autograd does all steps"

@@ -20,7 +20,7 @@ from memgen.tasks.density import standard_error
 from memgen.tasks.imputation import AUTHORS_BATCH, METHODS, importance, imputations, impute, join
 from memgen.tasks.patterns import missing_entries, scaled_patterns
 from memgen.tasks.scores import row_errors, squared_error
-from memgen.training.fit import collect_statistics
+from memgen.training.statistics import collect_statistics
 from tests.exact import LinearGaussian, linear_gaussian
 
 COPIES = 1000

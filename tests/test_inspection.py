@@ -37,7 +37,7 @@ from memgen.tasks.inspection import (
     without,
 )
 from memgen.tasks.sampling import sample
-from memgen.training.fit import collect_statistics
+from memgen.training.statistics import collect_statistics
 
 
 def stirred(*settings: str, columns: int = 9) -> tuple[DGM, Tensor]:
@@ -234,7 +234,9 @@ from memgen.recipes.build import build
 from memgen.recipes.settings import Recipe
 from memgen.tasks.inspection import places, preferences, replaced
 from memgen.tasks.sampling import sample
-from memgen.training.fit import begin, collect_statistics, train_step
+from memgen.training.fit import train_step
+from memgen.training.state import begin
+from memgen.training.statistics import collect_statistics
 
 torch.manual_seed(0)
 recipe = Recipe().override(["model.hidden=[8]", "model.slots=[4]", "model.latent=3", "model.composition=sum"])

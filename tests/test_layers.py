@@ -17,7 +17,8 @@ from memgen.errors import MemgenError
 from memgen.recipes.build import build
 from memgen.recipes.settings import Recipe
 from memgen.tasks.density import log_likelihood
-from memgen.training.fit import collect_statistics, fit
+from memgen.training.fit import fit
+from memgen.training.statistics import collect_statistics
 
 
 def test_training_normalises_with_all_rows_of_all_samples() -> None:

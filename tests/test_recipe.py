@@ -71,7 +71,7 @@ def expected(name: str) -> tuple[object, ...]:
 def test_rows_of_the_paper_are_as_the_paper_says(name: str) -> None:
     recipe = Recipe.named(name)
     model, objective, training = recipe.model, recipe.objective, recipe.training
-    slots, lambdas = model.slots[0] if model.slots else (), objective.local_reconstruction[0]
+    slots, lambdas = (value[0] if value else () for value in (model.slots, objective.local_reconstruction))
     found = (
         recipe.data.name,
         recipe.data.train_on,

@@ -24,8 +24,10 @@ from memgen.recipes.build import build
 from memgen.recipes.settings import Recipe
 from memgen.tasks.density import log_likelihood
 from memgen.tasks.imputation import impute
-from memgen.training.fit import adapt, begin, fit
+from memgen.training.fit import fit
 from memgen.training.initial import gaussian, principal, start_linear
+from memgen.training.prepare import adapt, prepare
+from memgen.training.state import begin
 
 KINDS: list[Kind] = [("real", 0), ("categorical", 3), ("count", 0), ("binary", 2), ("positive", 0), ("real", 0)]
 
@@ -53,7 +55,7 @@ def small(*more: str, kinds: list[Kind] = KINDS) -> tuple[DGM, Recipe]:
 
 def adapted(*more: str) -> DGM:
     model, recipe = small(*more)
-    adapt(model, Dataset("table", table()), recipe)
+    adapt(prepare(recipe, Dataset("table", table()), model=model))
     return model.eval()
 
 
@@ -87,7 +89,7 @@ def test_densities_change_with_units_as_densities_do() -> None:
     found = []
     for rows in (x, scaled):
         model, recipe = small()
-        adapt(model, Dataset("table", rows), recipe)
+        adapt(prepare(recipe, Dataset("table", rows), model=model))
         found.append(log_likelihood(model.eval(), rows, 20).log_p)
     torch.testing.assert_close(found[0] - found[1], torch.full((60,), 3 * math.log(100)).double(), atol=2e-3, rtol=0)
 
@@ -210,7 +212,7 @@ def test_probabilistic_pca_starts_as_the_gaussian_of_full_covariance() -> None:
     x = rng.normal(size=(300, 5)) @ rng.normal(size=(5, 5)) + 7
     model, recipe = small("model.latent=4", "model.skip=true", "model.start=linear", kinds=[("real", 0)] * 5)
     rows = torch.tensor(x, dtype=torch.float32)
-    adapt(model, Dataset("table", rows), recipe)
+    adapt(prepare(recipe, Dataset("table", rows), model=model))
     found = log_likelihood(model.eval(), rows, 10)
     truth = stats.multivariate_normal(x.mean(0), np.cov(x.T, bias=True)).logpdf(x)
     np.testing.assert_allclose(found.log_p.numpy(), truth, atol=2e-3)
@@ -262,7 +264,7 @@ def test_imputation_by_weights_is_the_conditional_of_the_model_whatever_q_is() -
     rng = np.random.default_rng(0)
     x = torch.tensor(rng.normal(size=(400, 1)) @ rng.normal(size=(1, 4)) + 0.7 * rng.normal(size=(400, 4)))
     model, recipe = small("model.latent=1", "model.skip=true", "model.start=linear", kinds=[("real", 0)] * 4)
-    adapt(model, Dataset("table", x.float()), recipe)
+    adapt(prepare(recipe, Dataset("table", x.float()), model=model))
     with torch.no_grad():
         for parameter in model.q[0].head.parameters():
             parameter.zero_()
@@ -303,7 +305,7 @@ def test_the_method_for_masks_is_refused_without_one() -> None:
 def test_a_state_goes_on_with_the_units_of_its_first_rows() -> None:
     """The units are part of the state: a resumed training does not take them anew."""
     model, recipe = small("training.epochs=2")
-    adapt(model, Dataset("table", table()), recipe)
+    adapt(prepare(recipe, Dataset("table", table()), model=model))
     kept = begin(model, recipe).tensors()
     other, _ = small("training.epochs=2")
     state = begin(other, recipe)

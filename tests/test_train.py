@@ -6,7 +6,6 @@ import math
 import shutil
 import subprocess
 import sys
-from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,19 +24,11 @@ from memgen.recipes.settings import Recipe
 from memgen.runs.run import Run, load
 from memgen.tasks.density import log_likelihood
 from memgen.training import fit as train
-from memgen.training.fit import (
-    Epoch,
-    NonFiniteError,
-    State,
-    adam_epsilon,
-    batch_sizes,
-    begin,
-    byte_levels,
-    drawn,
-    fit,
-    learning_rate,
-    train_step,
-)
+from memgen.training.batches import batch_sizes, byte_levels, drawn
+from memgen.training.fit import Epoch, NonFiniteError, fit, train_step
+from memgen.training.prepare import adapt, prepare
+from memgen.training.rates import adam_epsilon, learning_rate
+from memgen.training.state import State, begin
 
 SMALL = ["model.hidden=[12]", "model.latent=3", "model.slots=[4]", "training.epochs=3", "training.batch_size=16"]
 
@@ -220,19 +211,19 @@ def test_going_on_from_a_state_inside_an_epoch_is_exact(more: list[str]) -> None
 def test_a_warm_start_keeps_the_rows_of_a_large_memory_that_no_step_has_touched() -> None:
     """Rows that the seed did not make must be in the checkpoint, also those that were never read."""
     settings = ["model.slots=[4096]", "model.attention=product", "model.top=2", "training.ema=0.9"]
-    recipe, model = small(*settings, "training.start_from=another")
+    recipe, model = small(*settings)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.25)
-    state = train.begin(model, recipe)
+    state = begin(model, recipe, foreign=True)
     next(iter(fit(model, coins(), recipe, state=state)))
-    fresh = train.begin(build(recipe, 6), recipe)
+    fresh = begin(build(recipe, 6), recipe)
     fresh.restore(state.tensors())
     assert state.averaged is not None
     assert fresh.averaged is not None
     assert same(trained(state.model), trained(fresh.model))
     assert same(trained(state.averaged), trained(fresh.averaged))
-    again = train.begin(build(recipe, 6), recipe)
+    again = begin(build(recipe, 6), recipe)
     again.restore(fresh.tensors())  # and a second time
     assert same(trained(state.model), trained(again.model))
 
@@ -240,13 +231,13 @@ def test_a_warm_start_keeps_the_rows_of_a_large_memory_that_no_step_has_touched(
 def test_a_small_memory_that_is_all_used_does_not_fill_the_checkpoint_with_a_large_one() -> None:
     sizes = ["model.hidden=[12, 8]", "model.slots=[4096, 4]", "model.attention=top", "model.top=3"]
     recipe, model = small(*sizes, "objective.local_reconstruction=[]")
-    state = train.begin(model, recipe)
+    state = begin(model, recipe)
     next(iter(fit(model, coins(), recipe, state=state)))
     kept = state.tensors()
     rows = {key: len(value) for key, value in kept.items() if key.startswith("rows.")}
     assert min(rows.values()) == 4  # all of them
     assert 4 < max(rows.values()) < 2048
-    fresh = train.begin(build(recipe, 6), recipe)
+    fresh = begin(build(recipe, 6), recipe)
     fresh.restore(kept)
     again = fresh.tensors()
     assert {key: len(again[key]) for key in rows} == rows
@@ -256,16 +247,16 @@ def test_a_model_can_begin_at_the_mean_of_the_rows() -> None:
     """With features of zero p(x = 1) is the mean; a column that is always 0 begins at a small probability."""
     recipe, model = small("model.start=mean")
     data = Dataset("coins", torch.tensor([[0.0, 1, 0, 1, 0, 1], [0, 1, 1, 0, 0, 0], [0, 1, 0, 0, 0, 0]]))
-    train.adapt(model, data, recipe)
+    adapt(prepare(recipe, data, model=model))
     mean = torch.sigmoid(model.likelihood.logits.bias.detach())
     assert mean[2:].tolist() == pytest.approx([1 / 3, 1 / 3, 1e-4, 1 / 3])
     assert mean[:2].tolist() == pytest.approx([1e-4, 1 - 1e-4])
     gaussian, model = small("model.start=mean", "model.likelihood=gaussian")
-    train.adapt(model, data, gaussian)
+    adapt(prepare(gaussian, data, model=model))
     assert model.likelihood.mean.bias.tolist() == data.train.mean(0).tolist()
     categorical, model = small("model.start=mean", "model.likelihood=categorical")
     with pytest.raises(MemgenError, match="does not start at a mean"):
-        train.adapt(model, data, categorical)
+        adapt(prepare(categorical, data, model=model))
 
 
 def test_bounds_at_intervals_are_the_evaluators_under_one_protocol() -> None:
@@ -427,8 +418,7 @@ def test_other_levels_are_drawn_from_floats() -> None:
 def test_the_best_epoch_on_validation_rows_is_kept_and_survives_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     """The result is that of the epoch whose validation rows scored best, to the bit; here the second, by decree."""
     decreed = iter([-5.0, -3.0, -4.0, -6.0])
-    scored = namedtuple("scored", "mean")
-    monkeypatch.setattr(train, "_score", lambda m, d, split, s: scored(-1.0 if split == "train" else next(decreed)))
+    monkeypatch.setattr(train, "_score", lambda m, d, split, *s: -1.0 if split == "train" else next(decreed))
     data = dataset("digits")
     settings = ["training.keep=best", "training.evaluate_every=1", "training.epochs=4", "training.evaluate_rows=100"]
     recipe = Recipe.named("digits-mem-vae").override(settings)
@@ -437,14 +427,14 @@ def test_the_best_epoch_on_validation_rows_is_kept_and_survives_a_checkpoint(mon
     seen = {}
     for epoch in fit(model, data, recipe, state=state):
         seen[epoch.epoch] = (epoch.valid_bound, {name: v.clone() for name, v in state.result.state_dict().items()})
-    assert state.best_epoch == 2
+    assert state.best.epoch == 2
     for name, value in model.state_dict().items():
         assert value.equal(seen[2][1][name]), name
     assert not model.p[0].head.logits.bias.equal(seen[4][1]["p.0.head.logits.bias"])
     other = begin(build(recipe), recipe)
     other.restore(state.tensors())
-    assert (other.best_epoch, other.best_bound) == (state.best_epoch, state.best_bound)
-    assert all(value.equal(model.state_dict()[name]) for name, value in other.chosen.state_dict().items())
+    assert (other.best.epoch, other.best.bound) == (state.best.epoch, state.best.bound)
+    assert all(value.equal(model.state_dict()[name]) for name, value in other.chosen_weights.items())
     with pytest.raises(MemgenError, match="validation rows"):
         recipe.override("data.train_on=train+valid")
 

@@ -24,7 +24,9 @@ from memgen.accelerate.library import flushed_denormals
 from memgen.core.model import Batch
 from memgen.recipes.build import build
 from memgen.recipes.settings import Recipe
-from memgen.training.fit import State, begin, byte_levels, drawn, train_step
+from memgen.training.batches import byte_levels, drawn
+from memgen.training.fit import train_step
+from memgen.training.state import State, begin
 
 BATCH = 100
 STEPS_PER_EPOCH = 600

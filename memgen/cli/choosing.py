@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -15,8 +13,10 @@ from memgen.data import DATASETS
 from memgen.data.own import as_path, is_path
 from memgen.errors import MemgenError
 from memgen.recipes.auto import auto_recipe
-from memgen.recipes.settings import Data, Model, Recipe, recipe_names
-from memgen.runs.run import CHECKPOINT, RECIPE, Run, Saved, read_model
+from memgen.recipes.settings import Data, Recipe, recipe_names
+from memgen.runs.run import CHECKPOINT, RECIPE, Run, read_model
+from memgen.runs.session import Start
+from memgen.training.prepare import with_likelihood
 
 
 class Wishes(NamedTuple):
@@ -31,6 +31,7 @@ class Wishes(NamedTuple):
     changes: tuple[str, ...]
     """Settings, as KEY=VALUE."""
     start: Path | None
+    schedule: str | None
     resume: bool
 
 
@@ -76,9 +77,11 @@ def run_to_resume(wishes: Wishes) -> Run | None:
 
 def base_recipe(wishes: Wishes, run: Run | None) -> Recipe | None:
     """The recipe by name or file, or that of the run; None: it is to be made from the data."""
+    if wishes.schedule is not None and wishes.recipe in (None, AUTO):
+        raise MemgenError("--schedule goes with the recipe that it is for")
     if wishes.recipe is None and run is not None:
         return run.recipe
-    return None if wishes.recipe in (None, AUTO) else Recipe.read(wishes.recipe)
+    return None if wishes.recipe in (None, AUTO) else Recipe.read(wishes.recipe, wishes.schedule)
 
 
 def data_settings(wishes: Wishes, base: Recipe | None) -> Data:
@@ -103,10 +106,9 @@ def _key(text: str) -> str:
 
 def likelihood_for(wishes: Wishes, base: Recipe | None, run: Run | None) -> str:
     """What the user says, else what the recipe says, unless it was written for other data."""
-    said = [wishes.likelihood] if wishes.likelihood else []
-    said += [text.partition("=")[2].strip().strip("'\"") for text in wishes.changes if _key(text) == "model.likelihood"]
-    if said:
-        return Recipe(model=Model(likelihood=said[-1])).model.likelihood
+    said = [text.partition("=")[2].strip().strip("'\"") for text in wishes.changes if _key(text) == "model.likelihood"]
+    if said or wishes.likelihood:
+        return Recipe().override(f"model.likelihood={said[-1] if said else wishes.likelihood}").model.likelihood
     return "auto" if base is None or (wishes.data is not None and run is None) else base.model.likelihood
 
 
@@ -117,11 +119,8 @@ def complete(wishes: Wishes, base: Recipe | None, settings: Data, loaded: Loaded
         mask = recipe.model.mask or has_missing(loaded)
         recipe = replace(recipe, model=replace(recipe.model, likelihood="auto", mask=mask))
     if wishes.likelihood:
-        recipe = replace(recipe, model=replace(recipe.model, likelihood=wishes.likelihood))
-    recipe = recipe.override(wishes.changes)
-    if loaded.path is not None and recipe.model.likelihood == "auto":
-        recipe = replace(recipe, model=replace(recipe.model, likelihood=loaded.data.likelihood))
-    return recipe
+        recipe = recipe.override(f"model.likelihood={wishes.likelihood}")
+    return with_likelihood(recipe.override(wishes.changes), loaded.data.likelihood)
 
 
 def has_missing(loaded: Loaded) -> bool:
@@ -156,29 +155,11 @@ def same_recipe(run: Run, recipe: Recipe) -> Recipe:
     return run.recipe
 
 
-def choose_start(wishes: Wishes, recipe: Recipe, run: Run | None) -> tuple[Recipe, Saved | None]:
-    """The weights that the run begins with, if they are those of another; the recipe says where they come from. A run
-    that has a checkpoint has begun.
-    """
-    if run is not None and (run.folder / CHECKPOINT).exists():
-        if wishes.start is not None:
-            raise MemgenError(f"{run.folder} has begun, and goes on from where it is; leave out --start")
-        return recipe, None
-    wanted = recipe.training.start_from
-    if wishes.start is None:
-        if wanted:
-            raise MemgenError(f"this recipe goes on from weights of {wanted}; say where they are: --start RUN")
-        return recipe, None
-    start = read_model(wishes.start)
-    if wanted in recipe_names() and not trained_by(start, wanted):
-        warnings.warn(
-            f"{wishes.start} was not trained to the end by {wanted}, from which this recipe goes on", stacklevel=2
-        )
-    return (recipe if wanted else recipe.override(f"training.start_from={json.dumps(str(wishes.start))}")), start
-
-
-def trained_by(start: Saved, name: str) -> bool:
-    """Whether a model has all of the training of a shipped recipe; the seed and the rows are the user's."""
-    free = ("data.", "training.seed ", "training.evaluate_")
-    changed = start.recipe.differences(Recipe.named(name))
-    return start.epoch == start.recipe.training.epochs and all(text.startswith(free) for text in changed)
+def choose_start(wishes: Wishes, run: Run | None) -> Start | None:
+    """The weights that the run begins with, if they are those of another. A run that has a checkpoint has begun."""
+    begun = run is not None and (run.folder / CHECKPOINT).exists()
+    if begun and wishes.start is not None:
+        raise MemgenError(f"{wishes.out} has begun, and goes on from where it is; leave out --start")
+    kept = None if run is None or begun or run.start is None else run.start["name"]
+    name = wishes.start or kept
+    return None if name is None else Start(read_model(Path(name)), str(name))

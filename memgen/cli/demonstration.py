@@ -11,19 +11,20 @@ from typing import Any
 from tabulate import tabulate
 
 from memgen.core.model import count_parameters
-from memgen.data import dataset
+from memgen.data import Dataset, dataset
 from memgen.data.output import write_atomically
 from memgen.errors import MemgenError
-from memgen.progress import Progress
-from memgen.recipes.build import build
 from memgen.recipes.settings import Recipe
 from memgen.report.gather import Gathered, Subject, gather, paired_difference
 from memgen.report.page import figures_folder, write_report
-from memgen.runs.run import CHECKPOINT, METRICS, RECIPE, WEIGHTS, Run, read_model, save
+from memgen.runs.run import CHECKPOINT, METRICS, RECIPE, WEIGHTS, Run, read_model
+from memgen.runs.session import Session, train_in
 from memgen.tasks.density import standard_error
-from memgen.training.fit import fit
+from memgen.training.prepare import prepare
 
 RECIPES = {"VAE": "digits-vae", "MEM-VAE": "digits-mem-vae"}
+MARK = "demo.txt"
+"""The file of a run folder that says that a demo made it."""
 SAMPLES = 1000
 LIMIT = 300
 
@@ -32,13 +33,13 @@ def run_demo(folder: Path, epochs: int | None, say: Callable[[str], None]) -> di
     """Train and score both, and write the page about them into `folder`; returns the numbers."""
     clock = time.perf_counter()
     for recipe_name in RECIPES.values():
-        _prepare(folder / recipe_name)
+        _clear(folder / recipe_name)
     data = dataset("digits")
     say(f"{len(data.train):,} training and {len(data.fixed('test'))} test images of 8 x 8, {data.binarisation}")
     models: dict[str, Gathered] = {}
     for name, recipe_name in RECIPES.items():
         recipe = Recipe.named(recipe_name).override([f"training.epochs={epochs}"] if epochs else [])
-        run = _train(name, folder / recipe_name, recipe)
+        run = _train(folder / recipe_name, recipe, data)
         subject = Subject(name, run, read_model(run.folder), data, data.shape)
         models[name] = gather(subject, SAMPLES, LIMIT, LIMIT, seed=0)
     report = folder / "report.html"
@@ -46,28 +47,21 @@ def run_demo(folder: Path, epochs: int | None, say: Callable[[str], None]) -> di
     return _report(report, models, time.perf_counter() - clock, say)
 
 
-def _prepare(folder: Path) -> None:
-    """A run folder, in the place of an earlier demo's, never in that of a run of `memgen train`."""
-    if (folder / CHECKPOINT).exists():
+def _clear(folder: Path) -> None:
+    """Make place for a run: an earlier demo's goes, one of `memgen train` stays."""
+    if not (folder / RECIPE).exists():
+        return
+    if not (folder / MARK).exists():
         raise MemgenError(f"{folder} holds a run that is no demo; choose another --out")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise MemgenError(f"cannot make the folder {folder}: {error.strerror}") from None
+    for name in (WEIGHTS, CHECKPOINT, METRICS, MARK, ".lock", RECIPE):
+        (folder / name).unlink(missing_ok=True)
 
 
-def _train(name: str, folder: Path, recipe: Recipe) -> Run:
-    """Train into a run folder."""
-    model = build(recipe)
-    run = Run(folder, recipe)
-    (folder / METRICS).unlink(missing_ok=True)
-    with Progress(f"training {name}", recipe.training.epochs, "epoch") as progress:
-        for epoch in fit(model, dataset("digits"), recipe):
-            run.log(epoch)
-            progress.to(epoch.epoch, f"bound {epoch.bound:.2f}")
-    write_atomically(folder / RECIPE, recipe.to_toml().encode())
-    save(model, folder / WEIGHTS, recipe)
-    return run
+def _train(folder: Path, recipe: Recipe, data: Dataset) -> Run:
+    def mark(session: Session) -> None:
+        write_atomically(folder / MARK, b"memgen demo makes this run anew whenever it is called\n")
+
+    return train_in(folder, prepare(recipe, data), begun=mark)
 
 
 def _report(report: Path, models: dict[str, Gathered], seconds: float, say: Callable[[str], None]) -> dict[str, Any]:

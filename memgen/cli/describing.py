@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from memgen.data import DATASETS
 from memgen.recipes.build import build
 from memgen.recipes.settings import Recipe
 from memgen.runs.run import WEIGHTS, Run, read_model
+from memgen.training.prepare import with_likelihood
 
 AUTO = "auto"
 """The recipe that is made from the data."""
@@ -53,8 +53,7 @@ def described(path: Path, run: Run | None) -> tuple[Recipe, DGM]:
     if run is not None and (run.folder / WEIGHTS).exists():
         return recipe, read_model(run.folder).model
     loaded = load(recipe.data, recipe.model.likelihood)
-    if recipe.model.likelihood == "auto":
-        recipe = replace(recipe, model=replace(recipe.model, likelihood=loaded.data.likelihood))
+    recipe = with_likelihood(recipe, loaded.data.likelihood)
     return recipe, build(recipe, loaded.data.train.shape[1], loaded.form.kinds)
 
 

@@ -17,7 +17,7 @@ from memgen.core.noise import BINARISATION_SEED, binarise
 from memgen.data.incomplete import Incomplete, Table, read_incomplete
 from memgen.data.incomplete_tables import TextTable
 from memgen.errors import MemgenError
-from memgen.runs.run import Saved
+from memgen.runs.modelfile import Saved
 from memgen.tasks.imputation import Imputation, check_incomplete
 
 

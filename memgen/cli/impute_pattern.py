@@ -20,7 +20,7 @@ from memgen.core.layers import batch_norms
 from memgen.data import Dataset
 from memgen.data.output import write_atomically
 from memgen.report.figures.images import image_rows
-from memgen.runs.run import Saved
+from memgen.runs.modelfile import Saved
 from memgen.runs.scores import imputation_error
 from memgen.tasks.density import standard_error
 from memgen.tasks.imputation import AUTHORS_BATCH, Imputation

@@ -27,7 +27,7 @@ SECTIONS = {
         "show": "Show a run or a recipe: its settings, its parameters by part, its last metrics.",
     },
     "Data and recipes": {
-        "recipes": "List the recipes that ship with memgen.",
+        "recipes": "List the recipes that ship with memgen, and their schedules.",
         "data": "List, fetch and check data sets.",
         "zoo": "List the trained models that come with memgen, with their numbers.",
     },

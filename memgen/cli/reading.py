@@ -21,8 +21,8 @@ from memgen.data.words import parse_kinds, parse_size
 from memgen.errors import MemgenError, unknown
 from memgen.progress import Progress
 from memgen.recipes.settings import Data
-from memgen.runs.run import Saved
-from memgen.training.fit import as_read_by
+from memgen.runs.modelfile import Saved
+from memgen.training.prepare import as_read_by
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def command(what: str) -> dict[str, Any]:
     say(f"{recipe.to_toml().rstrip()}\n\n{parts_table(model)}")
     if metrics:
         evaluated = {key: line[key] for line in metrics for key in ("train_bound", "valid_bound") if key in line}
-        say(f"\nepoch {metrics[-1]['epoch']} of {recipe.training.epochs}: {describe(metrics[-1] | evaluated)}")
+        say(f"\nepoch {metrics[-1]['epoch']} of {recipe.epochs}: {describe(metrics[-1] | evaluated)}")
     elif run is not None:
         say("\nnot one epoch finished yet")
     return {

@@ -16,7 +16,8 @@ from memgen.cli.options import FILE, RecipeName, RunPath, Whole, compile_option,
     cls=Command,
     epilog=examples(
         "memgen train digits-mem-vae --out runs/digits",
-        "memgen train mnist-mem-vae --out runs/mnist --set training.epochs=10 --set training.seed=1",
+        "memgen train mnist-mem-vae --out runs/mnist --schedule fast --until main",
+        "memgen train digits-vae --out runs/short --set training.epochs=10 --set training.seed=1",
         "memgen train my-recipe.toml --out runs/mine",
         "memgen train --data table.csv --out runs/table              your own data: settings by their size",
         "memgen train --data photos --size 32x32 --out runs/photos   a folder of images, made 32 x 32",
@@ -50,8 +51,10 @@ from memgen.cli.options import FILE, RecipeName, RunPath, Whole, compile_option,
     "--start",
     type=RunPath(),
     metavar="RUN",
-    help="Begin with the weights of this run, model file or zoo:NAME, as recipes with training.start_from ask for.",
+    help="Begin with the weights of this run, model file or zoo:NAME; stages that led to them are not done again.",
 )
+@click.option("--schedule", metavar="NAME", help="How to train, if not as the recipe says (memgen recipes).")
+@click.option("--until", metavar="STAGE", help="Stop after this stage; --resume goes on.")
 @click.option("--resume", is_flag=True, help="Go on with the run in RUN.")
 @click.option(
     "--checkpoint-every",
@@ -72,6 +75,8 @@ def command(
     kinds: tuple[str, ...],
     changes: tuple[str, ...],
     start: Path | None,
+    schedule: str | None,
+    until: str | None,
     resume: bool,
     checkpoint_every: int,
     tensorboard: bool,
@@ -87,7 +92,8 @@ def command(
     have had.
     """
     from memgen.cli.choosing import Wishes
-    from memgen.cli.training import Manner, train
+    from memgen.cli.training import train
+    from memgen.runs.session import Options
 
-    wishes = Wishes(recipe, out, data, size, likelihood, kinds, changes, start, resume)
-    return train(wishes, Manner(checkpoint_every, tensorboard, compiled, device))
+    wishes = Wishes(recipe, out, data, size, likelihood, kinds, changes, start, schedule, resume)
+    return train(wishes, Options(device, until, checkpoint_every, compiled, tensorboard))

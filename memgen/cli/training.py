@@ -3,67 +3,53 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any, NamedTuple
+from typing import Any
 
 from memgen.cli.choosing import Wishes, choose, choose_start
 from memgen.cli.command import count, say
 from memgen.cli.describing import describe
 from memgen.cli.reading import Loaded
 from memgen.data.dataset import SPLITS
-from memgen.recipes.build import likelihood_name
-from memgen.recipes.settings import Recipe
-from memgen.runs.run import Run
-from memgen.runs.session import Session, choose_device, prepared
+from memgen.runs.session import Options, Session, choose_device, train_in
+from memgen.training.prepare import Prepared, prepare
 
 
-class Manner(NamedTuple):
-    """How it is trained; nothing of it changes the result."""
-
-    checkpoint_every: int
-    tensorboard: bool
-    compiled: bool
-    device: str
-
-
-def train(wishes: Wishes, manner: Manner) -> dict[str, Any]:
-    choose_device(manner.device)
+def train(wishes: Wishes, how: Options) -> dict[str, Any]:
+    choose_device(how.device)
     recipe, loaded, run = choose(wishes)
-    recipe, start = choose_start(wishes, recipe, run)
-    model = prepared(recipe, loaded.data, loaded.form, start, manner.compiled)
+    start = choose_start(wishes, run)
+    ready = prepare(recipe, loaded.data, loaded.form)
     if loaded.path is not None:
-        tell_data(recipe, loaded)
-    run = Run.create(wishes.out, recipe, loaded.origin) if run is None else run.remembering(loaded.origin)
-    if start is not None:
-        run.remember_start(start)
-    with (
-        run.locked(),
-        Session(run, model, loaded.data, manner.device, manner.checkpoint_every, manner.compiled) as session,
-    ):
-        if session.state.epoch == recipe.training.epochs:
-            say(f"{run.folder} is finished")
-        elif session.state.epoch or session.state.step:
-            epochs = f"{session.state.epoch} of {recipe.training.epochs} epochs"
-            say(f"going on with {run.folder} after {epochs} and {session.state.step} steps")
-        metrics = session.train(tensorboard=manner.tensorboard)
-    last = metrics[-1]
+        tell_data(loaded, ready)
+
+    def begun(session: Session) -> None:
+        if session.finished:
+            say(f"{wishes.out} is finished")
+        elif session.epochs or session.state.step:
+            epochs = f"{session.epochs} of {session.to_do} epochs"
+            say(f"going on with {wishes.out} after {epochs} and {session.state.step} steps")
+
+    run = train_in(wishes.out, ready, how, origin=loaded.origin, start=start, begun=begun)
+    last = run.metrics()[-1]
     say(f"trained {count(last['epoch'], 'epoch')} in {last['seconds']:.1f} s: {describe(last)}")
     say(f"saved in {run.folder}; next: memgen evaluate {shlex.quote(str(run.folder))}")
     return {
         "epochs": last["epoch"],
+        "stage": last["stage"],
         "bound": last["bound"],
         "seconds": last["seconds"],
         "run": str(run.folder),
         **{key: last[key] for key in ("train_bound", "valid_bound") if key in last},
-        **about_data(recipe, loaded),
+        **about_data(ready),
     }
 
 
-def about_data(recipe: Recipe, loaded: Loaded) -> dict[str, Any]:
+def about_data(ready: Prepared) -> dict[str, Any]:
     """What was trained on, for --json."""
-    data, form = loaded.data, loaded.form
+    data, form = ready.data, ready.form
     return {
         "data": data.name,
-        "likelihood": likelihood_name(recipe),
+        "likelihood": ready.recipe.model.likelihood,
         "rows": {split: len(data.rows(split)) for split in SPLITS if getattr(data, split) is not None},
         "shape": list(form.shape),
         "classes": list(form.classes),
@@ -71,7 +57,7 @@ def about_data(recipe: Recipe, loaded: Loaded) -> dict[str, Any]:
     }
 
 
-def tell_data(recipe: Recipe, loaded: Loaded) -> None:
+def tell_data(loaded: Loaded, ready: Prepared) -> None:
     """What was read, and as what: above all the kind of every column."""
     data, form = loaded.data, loaded.form
     parts = {split: data.rows(split) for split in SPLITS}
@@ -83,6 +69,6 @@ def tell_data(recipe: Recipe, loaded: Loaded) -> None:
     if form.classes:
         names = ", ".join(form.classes[:5]) + (", ..." if len(form.classes) > 5 else "")
         say(f"classes: {len(form.classes)} ({names})")
-    say(f"likelihood: {likelihood_name(recipe)}")
+    say(f"likelihood: {ready.recipe.model.likelihood}")
     for line in form.columns.describe() if form.columns is not None else ():
         say(f"  {line}")

@@ -46,7 +46,7 @@ from memgen.data.dataset import Dataset
 from memgen.data.texts import as_values
 from memgen.data.values import tidy
 from memgen.errors import MemgenError
-from memgen.estimators.training import ROWS, log_p, train_table
+from memgen.estimators.training import CHECKS, ROWS, log_p, train_table
 from memgen.recipes.auto import auto_recipe, default_slots
 from memgen.recipes.build import build
 from memgen.recipes.settings import Model, Objective, Recipe, Training
@@ -244,8 +244,11 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
             table["model"]["slots"] = default_slots(len(hidden))
         table["model"] |= {"likelihood": "mixed", "mask": True}
         table["data"]["name"] = "./table"
-        table["training"] |= {"seed": seed, "keep": "last", "evaluate_every": 0}  # train_table sees to it
-        return Recipe.from_dict(table, type(self).__name__)
+        table["training"] |= {"seed": seed, "keep": "last", "evaluate_every": 0}
+        recipe = Recipe.from_dict(table, type(self).__name__)
+        if not self.early_stopping:
+            return recipe
+        return recipe.override(["training.keep=best", f"training.evaluate_every={max(1, recipe.epochs // CHECKS)}"])
 
     def _patience(self, epochs: int) -> int:
         return max(20, epochs // 3) if _is_auto(self.n_iter_no_change) else int(self.n_iter_no_change)

@@ -21,8 +21,11 @@ from memgen.progress import Progress
 from memgen.recipes.settings import Recipe
 from memgen.tasks.density import log_likelihood, standard_error
 from memgen.tasks.imputation import impute
-from memgen.training.fit import State, adapt, begin, collect_statistics, fit
+from memgen.training.fit import Bounds, stages
 from memgen.training.initial import start_linear
+from memgen.training.prepare import Prepared, adapt, prepare
+from memgen.training.state import State, begin
+from memgen.training.statistics import collect_statistics
 
 CHECKS = 40
 """How often validation rows are scored during a training, at most."""
@@ -49,27 +52,28 @@ def train_table(
 ) -> Trained:
     """Train to the end or until validation rows are scored no better. The best weights are the result, or a linear
     model, probabilistic PCA, if they are no better than that."""
-    epochs = recipe.training.epochs
+    epochs = recipe.epochs
+    watched = data if data.valid is not None and len(data.valid) else replace(data, valid=None)
+    ready = prepare(recipe, watched, model=model)
     if not again:
-        adapt(model, data, recipe)
+        adapt(ready)
     linear = None
     if not again and data.valid is not None and recipe.model.skip and model.likelihood.encoded <= WIDEST:
         if not len(data.valid):
             return Trained(linear_of(model, data.train), 0, {}, True)
         linear = log_p(linear_of(model, data.train), data.valid, VALIDATION_SAMPLES, recipe.training.seed)
     state = begin(model, recipe)
-    watch = _Watch(data, recipe.training.seed, patience(epochs))
-    watch.look(state)
+    watch = Watch(ready)
+    if (first := watch.score(state, ready).valid) is not None:
+        state.best.offer(state.result, 0, first)
     shown = Progress("fit", epochs, "epoch") if verbose else nullcontext()
-    with shown as progress, closing(fit(model, replace(data, valid=None), recipe, state=state)) as stream:
-        for epoch in stream:
+    with shown as progress, closing(stages(ready, state, score=watch.score)) as stream:
+        for epoch, state in stream:
             if progress is not None:
                 progress.to(epoch.epoch, watch.note)
-            due = epoch.epoch % max(1, epochs // CHECKS) == 0 or epoch.epoch == epochs
-            if due and watch.look(state):
+            if watch.scores and state.epoch - state.best.epoch >= patience(epochs):
                 break
-    if watch.best is not None:
-        model.load_state_dict(watch.best)
+    model.load_state_dict(state.chosen_weights)
     if linear is None or is_better(watch.best_bounds, linear):
         return Trained(model, state.epoch, watch.scores, False)
     assert data.valid is not None
@@ -109,39 +113,39 @@ def log_p(model: DGM, x: Float[Tensor, "N D"], samples: int, seed: int) -> Float
     return found
 
 
-class _Watch:
-    """The bound of validation rows, always with the same noise, and the weights that scored best."""
+class Watch:
+    """The bound of validation rows, always with the same noise."""
 
-    def __init__(self, data: Dataset, seed: int, patience: int) -> None:
-        self.data, self.seed, self.patience = data, seed, patience
+    def __init__(self, ready: Prepared) -> None:
+        self.ready = ready
         self.scores: dict[int, float] = {}
         """Epoch -> mean bound."""
-        self.best: dict[str, Tensor] | None = None
         self.best_bounds = torch.zeros(0, dtype=torch.float64)
+        """Of every validation row, by the weights that scored best."""
 
     @torch.no_grad()
-    def bounds(self, model: DGM) -> Float64[Tensor, " m"]:
+    def bounds(self, model: DGM, valid: Float[Tensor, "m D"]) -> Float64[Tensor, " m"]:
         """Of every validation row."""
-        valid = self.data.valid
-        assert valid is not None
-        if batch_norms(model):
-            collect_statistics(model, self.data.train, seed=self.seed)
-        noise = model.noise(VALIDATION_SAMPLES, len(valid), generator(self.seed, Purpose.EVALUATION))
+        seed = self.ready.recipe.training.seed
+        noise = model.noise(VALIDATION_SAMPLES, len(valid), generator(seed, Purpose.EVALUATION))
         model.eval()
-        found = importance(model(Batch.of(valid), noise).log_w).double()
+        bounds = importance(model(Batch.of(valid), noise).log_w).double()
         model.train()
-        return torch.where(found.isfinite(), found, -torch.inf)
+        return torch.where(bounds.isfinite(), bounds, -torch.inf)
 
-    def look(self, state: State) -> bool:
-        """Score the present weights; whether it is time to stop."""
-        if self.data.valid is None or not len(self.data.valid):
-            return False
-        bounds = self.bounds(state.result)
+    def score(self, state: State, ready: Prepared) -> Bounds:
+        """Score the present weights, where there are validation rows."""
+        valid = ready.data.valid
+        if valid is None:
+            return Bounds()
+        if state.epoch == 0 and batch_norms(state.result):  # later the training has done this
+            collect_statistics(state.result, ready.rows, seed=ready.recipe.training.seed)
+        bounds = self.bounds(state.result, valid)
         score = float(bounds.mean())
-        if self.best is None or score > max(self.scores.values()):
-            self.best, self.best_bounds = copy.deepcopy(state.result.state_dict()), bounds
+        if score > state.best.bound or not self.scores:
+            self.best_bounds = bounds
         self.scores[state.epoch] = score
-        return state.epoch - max(self.scores, key=lambda epoch: self.scores[epoch]) >= self.patience
+        return Bounds(valid=score)
 
     @property
     def note(self) -> str:

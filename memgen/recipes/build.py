@@ -75,7 +75,7 @@ def build(recipe: Recipe, columns: int | None = None, kinds: Sequence[Kind] = ()
         raise MemgenError("the likelihood mixed is for tables, whose columns have kinds; these have none")
     likelihood = partial(LIKELIHOODS[name], **heads.get(name, {}))
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream(recipe.training.seed, Purpose.START_VALUES))
+        torch.manual_seed(stream(recipe.stages[0].training.seed, Purpose.START_VALUES))
         try:
             return assemble(settings, columns, likelihood)
         except (RuntimeError, MemoryError) as error:  # torch reports a failed allocation as a RuntimeError

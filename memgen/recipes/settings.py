@@ -1,396 +1,285 @@
-"""Recipe: every setting of a model and its training, validated at the door, TOML in and out.
+"""Recipe: every setting of a model and its training, validated at the door.
 
-This is the only place where names become objects: `build` turns a recipe into a model, and the tables ATTENTIONS,
-SPARSE_ATTENTIONS, COMPOSITIONS, NORMS, LIKELIHOODS, BOUNDS, ESTIMATORS and DATASETS say which names exist.
+The tables ATTENTIONS, SPARSE_ATTENTIONS, COMPOSITIONS, NORMS, LIKELIHOODS, BOUNDS, ESTIMATORS and DATASETS say which
+names exist. How a recipe is written as TOML is the subject of document.py, what is wrong with one that of checks.py.
 """
 
 from __future__ import annotations
 
-import math
-import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from importlib import resources
+from collections.abc import Iterable
+from dataclasses import dataclass as plain_dataclass
+from dataclasses import field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any
 
-import tomli_w
+from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
 from memgen.core.layers import NORMS
 from memgen.core.likelihoods import LIKELIHOODS
 from memgen.core.memory import ATTENTIONS, COMPOSITIONS, SPARSE_ATTENTIONS
-from memgen.core.objective import BOUNDS, CHOOSING, ESTIMATORS
-from memgen.data import DATASETS
-from memgen.data.own import HEADERS, is_path
-from memgen.data.words import parse_kinds, parse_size
-from memgen.errors import MemgenError, unknown
+from memgen.core.objective import BOUNDS, ESTIMATORS
+from memgen.data.own import HEADERS
+from memgen.errors import MemgenError
+from memgen.recipes import document
+from memgen.recipes.checks import choice, contradictions, list_of, list_of_lists, made
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
 
-Sizes = tuple[tuple[int, ...], ...]
+Counts = tuple[tuple[Annotated[int, Field(ge=0)], ...], ...]
+Sizes = tuple[tuple[Annotated[int, Field(ge=1)], ...], ...]
 """One whole number per deterministic layer and level, from the data upwards."""
-Weights = tuple[tuple[float, ...], ...]
+Weights = tuple[tuple[Annotated[float, Field(ge=0)], ...], ...]
+WHOLE, NUMBERS = "a list of whole numbers", "a list of numbers"
+Latent = Annotated[
+    tuple[Annotated[int, Field(ge=1)], ...],
+    BeforeValidator(list_of("a whole number, or a list of them with one per level", int)),
+]
+Texts = Annotated[tuple[str, ...], BeforeValidator(list_of("a list of texts"))]
 
 
-def setting(default: Any, about: str, **limits: Any) -> Any:
-    """A field of a recipe: default, one line of help, and limits (choices=, at_least=, above=, at_most=, below=)."""
-    return field(default=default, metadata={"about": about, **limits})
-
-
-@dataclass(frozen=True)
+@dataclass(config=STRICT)
 class Data:
     """[data]"""
 
-    name: str = setting("digits", "the data set, or the path of your own data")
-    train_on: str = setting(
-        "train", "the rows to train on; with train+valid nothing is held out", choices=("train", "train+valid")
+    name: str = Field(default="digits", description="the data set, or the path of your own data")
+    train_on: Annotated[str, choice("train", "train+valid")] = Field(
+        default="train", description="the rows to train on; with train+valid nothing is held out"
     )
-    size: str = setting("", "own images: made to have this size, as in 28x28; empty: as they are")
-    kinds: tuple[str, ...] = setting((), "own tables: kinds of columns that are given, as in age=count")
-    header: str = setting("auto", "own tables: whether the first line has names", choices=HEADERS)
+    size: str = Field(default="", description="own images: made to have this size, as in 28x28; empty: as they are")
+    kinds: Texts = Field(default=(), description="own tables: kinds of columns that are given, as in age=count")
+    header: Annotated[str, choice(*HEADERS)] = Field(
+        default="auto", description="own tables: whether the first line has names"
+    )
 
 
-@dataclass(frozen=True)
+@dataclass(config=STRICT)
 class Model:
     """[model]; lists go from the data upwards, with one list per level where there are several levels."""
 
-    hidden: Sizes = setting(((200, 200),), "units of the deterministic layers", at_least=1)
-    latent: tuple[int, ...] = setting((50,), "size of z at each level", at_least=1)
-    slots: Sizes = setting((), "slots of each layer's memory, 0 for none; [] for a model without memory", at_least=0)
-    attention: str = setting("sigmoid", "how a layer prefers slots", choices=(*ATTENTIONS, *SPARSE_ATTENTIONS))
-    top: int = setting(32, "attention top and product: how many slots an input reads", at_least=1)
-    composition: str = setting("mlp", "how memory and layer are put together", choices=COMPOSITIONS)
-    norm: str = setting("batch", "normalisation of the deterministic layers", choices=NORMS)
-    norm_epsilon: float = setting(
-        1e-5, "added to a variance before its root is taken: by the norm and the local reconstruction", above=0
+    hidden: Annotated[Sizes, BeforeValidator(list_of_lists(WHOLE, ((),)))] = Field(
+        default=((200, 200),), description="units of the deterministic layers"
     )
-    likelihood: str = setting("auto", "p(x|z); auto: what the data set asks for", choices=("auto", *LIKELIHOODS))
-    sigma_floor: float = setting(
-        0.0,
-        "least sigma of a gaussian likelihood; mixed: in units of each column's deviation, 0 stands for 0.01",
-        at_least=0,
+    latent: Latent = Field(default=(50,), description="size of z at each level")
+    slots: Annotated[Counts, BeforeValidator(list_of_lists(WHOLE, ()))] = Field(
+        default=(), description="slots of each layer's memory, 0 for none; [] for a model without memory"
     )
-    categories: int = setting(2, "number of categories of a categorical likelihood", at_least=2)
-    mask: bool = setting(False, "tell Q which entries are observed, to train on incomplete rows")
-    skip: bool = setting(False, "a linear path around the layers of P and Q")
-    start: str = setting(
-        "random",
-        "random: the paper's values; mean: these, and the output's bias at the mean of the rows; linear: probabilistic "
-        "PCA of the rows, with skip",
-        choices=("random", "mean", "linear"),
+    attention: Annotated[str, choice(*ATTENTIONS, *SPARSE_ATTENTIONS)] = Field(
+        default="sigmoid", description="how a layer prefers slots"
+    )
+    top: int = Field(default=32, ge=1, description="attention top and product: how many slots an input reads")
+    composition: Annotated[str, choice(*COMPOSITIONS)] = Field(
+        default="mlp", description="how memory and layer are put together"
+    )
+    norm: Annotated[str, choice(*NORMS)] = Field(
+        default="batch", description="normalisation of the deterministic layers"
+    )
+    norm_epsilon: float = Field(
+        default=1e-5,
+        gt=0,
+        description="added to a variance before its root is taken: by the norm and the local reconstruction",
+    )
+    likelihood: Annotated[str, choice("auto", *LIKELIHOODS)] = Field(
+        default="auto", description="p(x|z); auto: what the data set asks for"
+    )
+    sigma_floor: float = Field(
+        default=0.0,
+        ge=0,
+        description="least sigma of a gaussian likelihood; mixed: in units of each column's deviation, 0 stands for "
+        "0.01",
+    )
+    categories: int = Field(default=2, ge=2, description="number of categories of a categorical likelihood")
+    mask: bool = Field(default=False, description="tell Q which entries are observed, to train on incomplete rows")
+    skip: bool = Field(default=False, description="a linear path around the layers of P and Q")
+    start: Annotated[str, choice("random", "mean", "linear")] = Field(
+        default="random",
+        description="random: the paper's values; mean: these, and the output's bias at the mean of the rows; linear: "
+        "probabilistic PCA of the rows, with skip",
     )
 
 
-@dataclass(frozen=True)
+@dataclass(config=STRICT)
 class Objective:
     """[objective]"""
 
-    samples: int = setting(1, "K, samples of z per row", at_least=1)
-    bound: str = setting("importance", "what is maximised; the two are equal at samples = 1", choices=BOUNDS)
-    estimator: str = setting("plain", "the gradient estimator", choices=ESTIMATORS)
-    local_reconstruction: Weights = setting((), "lambda of each layer; [] for none", at_least=0)
-    kl_warmup_epochs: float = setting(0.0, "epochs in which the weight of the KL term rises from 0 to 1", at_least=0)
+    samples: int = Field(default=1, ge=1, description="K, samples of z per row")
+    bound: Annotated[str, choice(*BOUNDS)] = Field(
+        default="importance", description="what is maximised; the two are equal at samples = 1"
+    )
+    estimator: Annotated[str, choice(*ESTIMATORS)] = Field(default="plain", description="the gradient estimator")
+    local_reconstruction: Annotated[Weights, BeforeValidator(list_of_lists(NUMBERS, ()))] = Field(
+        default=(), description="lambda of each layer; [] for none"
+    )
+    kl_warmup_epochs: float = Field(
+        default=0.0, ge=0, description="epochs in which the weight of the KL term rises from 0 to 1"
+    )
 
 
-@dataclass(frozen=True)
+@dataclass(config=STRICT)
 class Training:
     """[training]"""
 
-    epochs: int = setting(100, "passes over the training rows", at_least=1)
-    start_from: str = setting("", "the recipe from whose trained weights this one goes on: memgen train --start RUN")
-    batch_size: int = setting(100, "rows per step", at_least=1)
-    drop_incomplete: bool = setting(False, "leave out the rows that do not fill a last batch")
-    seed: int = setting(0, "of starting values, order, noise and binarisation", at_least=0)
-    optimizer: str = setting(
-        "adamw",
-        "adam: the paper's, with epsilon beside the uncorrected root; adamw: torch's",
-        choices=("adam", "adamw"),
+    epochs: int = Field(default=100, ge=1, description="passes over the training rows")
+    batch_size: int = Field(default=100, ge=1, description="rows per step")
+    drop_incomplete: bool = Field(default=False, description="leave out the rows that do not fill a last batch")
+    seed: int = Field(default=0, ge=0, description="of starting values, order, noise and binarisation")
+    optimizer: Annotated[str, choice("adam", "adamw")] = Field(
+        default="adamw", description="adam: the paper's, with epsilon beside the uncorrected root; adamw: torch's"
     )
-    rate: float = setting(1e-3, "learning rate at the start", above=0)
-    beta1: float = setting(0.9, "decay of the first moment", at_least=0, below=1)
-    beta2: float = setting(0.999, "decay of the second moment", at_least=0, below=1)
-    epsilon: float = setting(1e-8, "of the optimizer", above=0)
-    weight_decay: float = setting(0.0, "adamw only", at_least=0)
-    schedule: str = setting("cosine", "of the learning rate", choices=("constant", "step", "cosine"))
-    warmup_steps: int = setting(0, "steps in which the rate rises linearly from 0", at_least=0)
-    final_rate: float = setting(0.01, "cosine: the last rate, as a fraction of the first", at_least=0, at_most=1)
-    decay: float = setting(1.0, "step: factor of the rate ...", above=0, at_most=1)
-    decay_every: int = setting(1, "step: ... applied every so many epochs ...", at_least=1)
-    decay_after: int = setting(0, "step: ... after this epoch", at_least=0)
-    clip_norm: float = setting(5.0, "gradients are scaled to at most this global norm; 0 for never", at_least=0)
-    clip_value: float = setting(0.0, "then each entry is cut to this size; 0 for never", at_least=0)
-    ema: float = setting(
-        0.0, "decay of the weights' moving average; 0: the raw weights are the result", at_least=0, below=1
+    rate: float = Field(default=1e-3, gt=0, description="learning rate at the start")
+    beta1: float = Field(default=0.9, ge=0, lt=1, description="decay of the first moment")
+    beta2: float = Field(default=0.999, ge=0, lt=1, description="decay of the second moment")
+    epsilon: float = Field(default=1e-8, gt=0, description="of the optimizer")
+    weight_decay: float = Field(default=0.0, ge=0, description="adamw only")
+    schedule: Annotated[str, choice("constant", "step", "cosine")] = Field(
+        default="cosine", description="of the learning rate"
     )
-    keep: str = setting(
-        "last",
-        "which weights are the result: the last, or of the epochs that were evaluated the best on validation rows",
-        choices=("last", "best"),
+    warmup_steps: int = Field(default=0, ge=0, description="steps in which the rate rises linearly from 0")
+    final_rate: float = Field(default=0.01, ge=0, le=1, description="cosine: the last rate, as a fraction of the first")
+    decay: float = Field(default=1.0, gt=0, le=1, description="step: factor of the rate ...")
+    decay_every: int = Field(default=1, ge=1, description="step: ... applied every so many epochs ...")
+    decay_after: int = Field(default=0, ge=0, description="step: ... after this epoch")
+    clip_norm: float = Field(
+        default=5.0, ge=0, description="gradients are scaled to at most this global norm; 0 for never"
     )
-    evaluate_every: int = setting(10, "epochs between bounds on training and validation rows; 0 for never", at_least=0)
-    evaluate_rows: int = setting(1000, "rows of each that are scored then", at_least=1)
-    evaluate_samples: int = setting(50, "K of these bounds", at_least=1)
+    clip_value: float = Field(default=0.0, ge=0, description="then each entry is cut to this size; 0 for never")
+    ema: float = Field(
+        default=0.0, ge=0, lt=1, description="decay of the weights' moving average; 0: the raw weights are the result"
+    )
+    keep: Annotated[str, choice("last", "best")] = Field(
+        default="last",
+        description="which weights are the result: the last, or of the epochs that were evaluated the best on "
+        "validation rows",
+    )
+    evaluate_every: int = Field(
+        default=10, ge=0, description="epochs between bounds on training and validation rows; 0 for never"
+    )
+    evaluate_rows: int = Field(default=1000, ge=1, description="rows of each that are scored then")
+    evaluate_samples: int = Field(default=50, ge=1, description="K of these bounds")
 
 
-@dataclass(frozen=True)
+@plain_dataclass(frozen=True)
+class Stage:
+    """A part of a training: its optimizer starts anew, its weights are those that the stage before it ended with."""
+
+    name: str = document.MAIN
+    objective: Objective = field(default_factory=Objective)
+    training: Training = field(default_factory=Training)
+
+
+@plain_dataclass(frozen=True)
 class Recipe:
-    """Every setting. `Recipe()` holds the defaults. Types are checked when a recipe is read, limits when it is made.
+    """Every setting. `Recipe()` holds the defaults.
 
-    >>> recipe = Recipe.named("digits-mem-vae")
-    >>> recipe.model.slots
-    ((30, 15),)
-    >>> recipe.override(["training.epochs=3"]).training.epochs
-    3
+    >>> recipe = Recipe.named("mnist-mem-vae", schedule="fast")
+    >>> recipe.model.slots, [(stage.name, stage.training.epochs) for stage in recipe.stages]
+    (((70, 30),), [('main', 360), ('large-batches', 200)])
+    >>> recipe.override(["training.epochs=3"]).epochs
+    6
     """
 
     about: str = ""
     data: Data = field(default_factory=Data)
     model: Model = field(default_factory=Model)
-    objective: Objective = field(default_factory=Objective)
-    training: Training = field(default_factory=Training)
+    stages: tuple[Stage, ...] = (Stage(),)
 
     def __post_init__(self) -> None:
-        for section in SECTIONS:
-            _check_limits(section, getattr(self, section))
-        _check_together(self)
+        if found := contradictions(self):
+            raise MemgenError("\n".join(found))
+
+    @property
+    def objective(self) -> Objective:
+        """Of the last stage."""
+        return self.stages[-1].objective
+
+    @property
+    def training(self) -> Training:
+        """Of the last stage."""
+        return self.stages[-1].training
+
+    @property
+    def epochs(self) -> int:
+        """Of all stages."""
+        return self.epochs_before(len(self.stages))
+
+    def epochs_before(self, stage: int) -> int:
+        """Of the stages before this one, counted from 0."""
+        return sum(entry.training.epochs for entry in self.stages[:stage])
+
+    def stage(self, index: int) -> Recipe:
+        """One stage alone."""
+        return replace(self, stages=(self.stages[index],))
+
+    def until(self, name: str | None) -> Recipe:
+        """The stages up to this one; None for all."""
+        names = [stage.name for stage in self.stages]
+        return self if name is None else replace(self, stages=self.stages[: document.position(name, names) + 1])
 
     @staticmethod
-    def from_dict(table: dict[str, Any], where: str = "recipe") -> Recipe:
-        """A recipe from nested dictionaries; an unknown key or a wrong type is an error that names the choices."""
-        sections: dict[str, Any] = {}
-        for key, value in table.items():
-            if key == "about":
-                sections[key] = _convert(value, "str", f"{where}: about")
-            elif key not in SECTIONS:
-                raise MemgenError(f"{where}: {unknown('key', key, ('about', *SECTIONS))}")
-            elif not isinstance(value, dict):
-                raise MemgenError(f"{where}: {key} must be a table, [{key}]")
-            else:
-                sections[key] = _section(SECTIONS[key], value, f"{where}: {key}")
-        try:
-            return Recipe(**sections)
-        except MemgenError as error:
-            raise MemgenError(f"{where}: {error}") from None
+    def from_dict(table: dict[str, Any], where: str = "recipe", schedule: str | None = None) -> Recipe:
+        """A recipe from nested dictionaries, with what it `extends` and its `schedule` looked up; every unknown key,
+        wrong type and wrong value is said, a line each."""
+        return _validated(document.resolve(table, where, schedule), where)
 
     @staticmethod
-    def from_toml(text: str, where: str = "recipe") -> Recipe:
-        try:
-            return Recipe.from_dict(tomllib.loads(text), where)
-        except tomllib.TOMLDecodeError as error:
-            raise MemgenError(f"{where}: not valid TOML: {error}") from None
+    def from_toml(text: str, where: str = "recipe", schedule: str | None = None) -> Recipe:
+        return Recipe.from_dict(document.parse(text, where), where, schedule)
 
     @staticmethod
-    def named(name: str) -> Recipe:
-        """A shipped recipe."""
-        if name not in recipe_names():
-            raise unknown("recipe", name, recipe_names())
-        return Recipe.from_toml((_shipped() / f"{name}.toml").read_text("utf-8"), name)
+    def named(name: str, schedule: str | None = None) -> Recipe:
+        """A shipped recipe, by its own schedule or another one."""
+        return Recipe.from_dict(document.shipped(name), name, schedule)
 
     @staticmethod
-    def read(name_or_file: str) -> Recipe:
+    def read(name_or_file: str, schedule: str | None = None) -> Recipe:
         """A shipped recipe by its name, or a TOML file by its path."""
         path = Path(name_or_file)
         if path.suffix != ".toml" and not path.is_file():
-            return Recipe.named(name_or_file)
-        try:
-            return Recipe.from_toml(path.read_text("utf-8"), str(path))
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            raise MemgenError(f"cannot read the recipe {path}: {reason}") from None
+            return Recipe.named(name_or_file, schedule)
+        return Recipe.from_toml(document.read_text(path), str(path), schedule)
 
     def to_dict(self) -> dict[str, Any]:
-        """Nested dictionaries as they stand in a TOML file: a single level needs no list of levels."""
-        table: dict[str, Any] = asdict(self)
-        for section, key in NESTED:
-            levels = table[section][key]
-            table[section][key] = list(levels[0]) if len(levels) == 1 else [list(level) for level in levels]
-        table["data"]["kinds"] = list(table["data"]["kinds"])
-        latent = table["model"]["latent"]
-        table["model"]["latent"] = latent[0] if len(latent) == 1 else list(latent)
-        return table
+        """Nested dictionaries as they stand in a TOML file: what all stages share, then a table for each of them."""
+        return document.compact(document.plain(self))
 
     def to_toml(self) -> str:
-        return tomli_w.dumps(self.to_dict())
+        return document.written(self.to_dict())
 
     def override(self, settings: str | Iterable[str]) -> Recipe:
-        """The recipe with some settings changed, given as one or several "section.key=value", values as in TOML."""
-        table = self.to_dict()
+        """The recipe with some settings changed, given as one or several "section.key=value", values as in TOML.
+        training.KEY and objective.KEY are of every stage, stage.NAME.KEY of one."""
         settings = [settings] if isinstance(settings, str) else list(settings)
-        for text in settings:
-            key, equals, value = text.partition("=")
-            section, _, name = key.strip().partition(".")
-            if not equals or not name:
-                raise MemgenError(f"--set {text}: write it as section.key=value, for example training.epochs=10")
-            if section not in SECTIONS:
-                raise MemgenError(f"--set {text}: {unknown('section', section, SECTIONS)}")
-            table[section][name] = _parse_value(value.strip())
-        return Recipe.from_dict(table, "--set " + " ".join(settings) if settings else "recipe")
+        where = "--set " + " ".join(settings) if settings else "recipe"
+        return _validated(document.overridden(document.plain(self), settings), where)
 
     def differences(self, other: Recipe) -> list[str]:
         """The settings in which two recipes differ, as "section.key was mine, is theirs"; `about` does not count."""
-        mine, theirs = self.to_dict(), other.to_dict()
-        return [
-            f"{section}.{key} was {value!r}, is {theirs[section][key]!r}"
-            for section in SECTIONS
-            for key, value in mine[section].items()
-            if value != theirs[section][key]
-        ]
+        return document.differences(document.plain(self), document.plain(other))
 
 
 SECTIONS: dict[str, type] = {"data": Data, "model": Model, "objective": Objective, "training": Training}
-NESTED = (("model", "hidden"), ("model", "slots"), ("objective", "local_reconstruction"))
-"""Settings with one value per layer."""
 
 
 def recipe_names() -> list[str]:
     """The shipped recipes."""
-    return sorted(entry.name.removesuffix(".toml") for entry in _shipped().iterdir() if entry.name.endswith(".toml"))
+    return document.names()
 
 
-def _shipped() -> Any:
-    return resources.files("memgen.recipes")
-
-
-def _parse_value(text: str) -> Any:
-    """A TOML value; a bare word is a string, because nobody quotes on a command line."""
+def _validated(table: dict[str, Any], where: str) -> Recipe:
+    """A recipe of a resolved table, in which every stage has its own objective and training."""
+    problems: list[str] = []
+    data = made(Data, table["data"], "data", problems)
+    model = made(Model, table["model"], "model", problems)
+    stages = []
+    for stage in table["stages"]:
+        place = "" if len(table["stages"]) == 1 else f"stage {stage['name']}: "
+        objective = made(Objective, stage["objective"], f"{place}objective", problems)
+        training = made(Training, stage["training"], f"{place}training", problems)
+        stages.append(Stage(stage["name"], objective, training))
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except (ValueError, RecursionError):  # not TOML, or too long or too deep for its parser
-        return text
-
-
-Section = TypeVar("Section")
-
-
-def _section(kind: type[Section], table: dict[str, Any], where: str) -> Section:
-    kinds = {entry.name: str(entry.type) for entry in fields(kind)}  # type: ignore[arg-type]
-    for key in table:
-        if key not in kinds:
-            raise MemgenError(f"{where}: {unknown('key', key, kinds)}")
-    return kind(**{key: _convert(value, kinds[key], f"{where}.{key}") for key, value in table.items()})
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _number(value: Any) -> bool:
-    return (_whole(value) or isinstance(value, float)) and abs(value) <= sys.float_info.max
-
-
-def _levels(value: Any, item: Callable[[Any], bool]) -> tuple[tuple[Any, ...], ...] | None:
-    """[a, b] is one level, [[a, b], [c]] are two, [] is one without layers; None if it is neither."""
-    if not isinstance(value, list):
-        return None
-    levels = value if value and all(isinstance(level, list) for level in value) else [value]
-    if not all(item(entry) for level in levels for entry in level):
-        return None
-    return tuple(tuple(level) for level in levels)
-
-
-def _convert(value: Any, kind: str, where: str) -> Any:
-    """A TOML value as the type of its field, or an error that says what is expected."""
-    if kind == "str" and isinstance(value, str):
-        return value
-    if kind == "bool" and isinstance(value, bool):
-        return value
-    if kind == "int" and _whole(value):
-        return value
-    if kind == "float" and _number(value):
-        return float(value)
-    if kind == "tuple[str, ...]" and isinstance(value, list) and all(isinstance(entry, str) for entry in value):
-        return tuple(value)
-    if kind == "tuple[int, ...]" and (_whole(value) or (isinstance(value, list) and all(map(_whole, value)))):
-        return (value,) if _whole(value) else tuple(value)
-    if kind == "Sizes" and (levels := _levels(value, _whole)) is not None:
-        return levels
-    if kind == "Weights" and (levels := _levels(value, _number)) is not None:
-        return tuple(tuple(map(float, level)) for level in levels)
-    expected = {
-        "str": "a text",
-        "bool": "true or false",
-        "int": "a whole number",
-        "float": "a number",
-        "tuple[str, ...]": "a list of texts",
-        "tuple[int, ...]": "a whole number, or a list of them with one per level",
-        "Sizes": "a list of whole numbers, or a list of such lists with one per level",
-        "Weights": "a list of numbers, or a list of such lists with one per level",
-    }[kind]
-    raise MemgenError(f"{where} must be {expected}, not {value!r}")
-
-
-LIMITS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
-    "at_least": (lambda value, limit: value >= limit, "at least"),
-    "above": (lambda value, limit: value > limit, "above"),
-    "at_most": (lambda value, limit: value <= limit, "at most"),
-    "below": (lambda value, limit: value < limit, "below"),
-}
-
-
-def _flat(value: Any) -> list[Any]:
-    return [entry for part in value for entry in _flat(part)] if isinstance(value, tuple) else [value]
-
-
-def _check_limits(name: str, section: Any) -> None:
-    for entry in fields(section):
-        value = getattr(section, entry.name)
-        choices = entry.metadata.get("choices")
-        if choices is not None and value not in choices:
-            raise MemgenError(f"{name}.{entry.name}: {unknown('choice', value, choices)}")
-        for limit, (holds, words) in LIMITS.items():
-            if limit in entry.metadata and not all(holds(v, entry.metadata[limit]) for v in _flat(value)):
-                raise MemgenError(f"{name}.{entry.name} must be {words} {entry.metadata[limit]}, not {value!r}")
-
-
-def _shape(levels: Sequence[Sequence[Any]]) -> list[int]:
-    return [len(level) for level in levels]
-
-
-def _check_data(data: Data) -> None:
-    if data.name not in DATASETS and not is_path(data.name):
-        raise MemgenError(f"data.name: {unknown('data set', data.name, DATASETS)}; or the path of your own data")
-    try:
-        parse_size(data.size)
-        parse_kinds(data.kinds)
+        recipe = Recipe(table["about"], data, model, tuple(stages))
     except MemgenError as error:
-        raise MemgenError(f"data: {error}") from None
-    if data.name in DATASETS and (data.size or data.kinds):
-        raise MemgenError(
-            f"data.size and data.kinds are for your own data, and {data.name} is a data set that has its own"
-        )
-
-
-def _check_together(recipe: Recipe) -> None:
-    """What no single setting shows: lengths that must agree, estimators that do not fit the bound."""
-    _check_data(recipe.data)
-    model, objective, training = recipe.model, recipe.objective, recipe.training
-    if len(model.hidden) != len(model.latent):
-        raise MemgenError(
-            f"model.hidden has {len(model.hidden)} level(s) and model.latent {len(model.latent)}; they must agree"
-        )
-    for name, value in (
-        ("model.slots", model.slots),
-        ("objective.local_reconstruction", objective.local_reconstruction),
-    ):
-        if any(value) and _shape(value) != _shape(model.hidden):
-            raise MemgenError(
-                f"{name} must have one entry per layer of model.hidden, from the data upwards: "
-                f"{_shape(model.hidden)} per level, not {_shape(value)}"
-            )
-    if objective.estimator in ("dreg", *CHOOSING) and objective.bound != "importance":
-        raise MemgenError(
-            f"objective.estimator {objective.estimator} is for the importance bound; use stl for the elbo"
-        )
-    if model.attention == "product" and any(math.isqrt(n) ** 2 != n for n in _flat(model.slots)):
-        raise MemgenError(f"model.attention product needs square numbers of model.slots, not {_flat(model.slots)}")
-    if model.start == "linear" and not (model.skip and all(model.hidden)):
-        raise MemgenError("model.start linear needs model.skip=true and a layer around which to skip")
-    if training.keep == "best" and (recipe.data.train_on != "train" or not training.evaluate_every):
-        raise MemgenError(
-            "training.keep best needs validation rows: data.train_on=train and training.evaluate_every above 0"
-        )
-    if training.optimizer == "adam" and training.weight_decay:
-        raise MemgenError("training.weight_decay is for the optimizer adamw")
+        problems += str(error).splitlines()
+    if problems:
+        raise MemgenError("\n".join(f"{where}: {problem}" for problem in dict.fromkeys(problems)))
+    return recipe

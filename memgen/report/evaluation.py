@@ -9,7 +9,7 @@ from tabulate import tabulate
 
 from memgen.data import Dataset
 from memgen.errors import MemgenError
-from memgen.runs.run import Saved
+from memgen.runs.modelfile import Saved
 from memgen.tasks.density import BitsPerDimension, Likelihood
 
 FEW = 10

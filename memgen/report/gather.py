@@ -16,7 +16,8 @@ from memgen.report.figures.base import Figure
 from memgen.report.figures.curves import shared_limits, training_curves
 from memgen.report.figures.images import image_grid, image_rows
 from memgen.report.figures.memory import memory_figures
-from memgen.runs.run import Run, Saved
+from memgen.runs.modelfile import Saved
+from memgen.runs.run import Run
 from memgen.runs.scores import bits_of, fill, imputation_error, look, score
 from memgen.tasks.density import BitsPerDimension, Likelihood
 from memgen.tasks.imputation import method_for

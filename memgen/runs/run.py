@@ -1,6 +1,6 @@
-"""A run folder, which describes itself; and model files.
+"""A run folder, which describes itself.
 
-recipe.toml              every setting
+recipe.toml              every setting, stage by stage
 weights.safetensors      the model, with exact batch-norm statistics and the recipe inside
 checkpoint.safetensors   everything that a resumed training needs
 metrics.jsonl            one line per epoch
@@ -11,6 +11,7 @@ start.json               of a run that began with the weights of another: which 
 
 from __future__ import annotations
 
+import copy
 import fcntl
 import io
 import json
@@ -28,80 +29,24 @@ from memgen.core.model import DGM
 from memgen.data.form import Form, Origin
 from memgen.data.output import write_atomically
 from memgen.errors import MemgenError
-from memgen.recipes.build import build, form_of
+from memgen.recipes.build import form_of
 from memgen.recipes.settings import Recipe
 from memgen.runs import zoo
 from memgen.runs.finite import finite
-from memgen.runs.storage import CHECKSUM, load_tensors, save_tensors
-from memgen.tasks.density import Likelihood
-from memgen.training.fit import Epoch, State
+from memgen.runs.kept import Scores
+from memgen.runs.modelfile import Reached, Saved, read_file, save
+from memgen.runs.storage import load_tensors, save_tensors
+from memgen.training.fit import Epoch
+from memgen.training.state import State
 
 RECIPE, WEIGHTS, CHECKPOINT, METRICS = "recipe.toml", "weights.safetensors", "checkpoint.safetensors", "metrics.jsonl"
 DATA, START = "data.json", "start.json"
 
 EVERY_EPOCH = ("epoch", "bound", "seconds")
-"""What every line of metrics.jsonl has."""
+"""Numbers that every line of metrics.jsonl has."""
 
-FORMAT = "2"
+FORMAT = "3"
 """Of checkpoints."""
-
-
-@dataclass(frozen=True)
-class Saved:
-    """A model file."""
-
-    model: DGM
-    recipe: Recipe
-    epoch: int
-    weights: str
-    """Which weights it holds: "raw" or "averaged"."""
-    sha256: str
-    """Of its tensors and of what the file says about them."""
-    form: Form
-    """Of the rows that it was trained on."""
-    origin: Origin | None = None
-    """The user's own data, where its run folder knows of them."""
-    trained_on: str = ""
-    """The fingerprint of the user's own data, so that they are known again; "" for data sets."""
-
-
-def kind_of_weights(recipe: Recipe) -> str:
-    """Which weights a training by this recipe results in."""
-    return "averaged" if recipe.training.ema else "raw"
-
-
-def save(
-    model: DGM,
-    path: str | Path,
-    recipe: Recipe,
-    *,
-    epoch: int | None = None,
-    form: Form | None = None,
-    trained_on: str = "",
-) -> None:
-    """Write a model with its recipe as one safetensors file; `epoch`: how far it was trained, if not to the end;
-    `form`: of its rows, if they are not those of a data set (`Form.of(data)`); `trained_on`: the fingerprint of their
-    file.
-
-    >>> import tempfile
-    >>> recipe = Recipe().override(["model.hidden=[8]", "model.latent=2"])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save(build(recipe), Path(folder) / "model.safetensors", recipe)
-    ...     load(Path(folder) / "model.safetensors").latent
-    (2,)
-    """
-    form = form_of(recipe) if form is None else form
-    _check_fit(build(recipe, model.likelihood.columns, form.kinds), model.state_dict(), "the model")
-    about = {
-        "memgen": memgen.__version__,
-        "recipe": recipe.to_toml(),
-        "columns": str(model.likelihood.columns),
-        "epoch": str(recipe.training.epochs if epoch is None else epoch),
-        "weights": kind_of_weights(recipe),
-        "form": form.to_json(),
-        **({"trained_on": trained_on} if trained_on else {}),
-    }
-    save_tensors(Path(path), model.state_dict(), about)
 
 
 def load(path: str | Path, device: str = "cpu") -> DGM:
@@ -112,53 +57,18 @@ def load(path: str | Path, device: str = "cpu") -> DGM:
 def read_model(path: Path, device: str = "cpu") -> Saved:
     """The model with what its file says of it."""
     path = zoo.resolve(path)
-    file = path / WEIGHTS if path.is_dir() else path
-    if path.is_dir() and not file.exists():
-        Run.open(path)
+    if not path.is_dir():
+        if not path.exists():
+            raise MemgenError(f"there is no run at {path}")
+        return read_file(path, device)
+    run = Run.open(path)
+    if not (path / WEIGHTS).exists():
         raise MemgenError(f"the run {path} has no weights yet; go on training with: memgen train --resume --out {path}")
-    if not path.exists():
-        raise MemgenError(f"there is no run at {path}")
-    tensors, about = load_tensors(file)
-    if not {"recipe", "columns", "epoch", "weights"} <= about.keys():
-        raise MemgenError(f"{file} is not a memgen model: it has no recipe inside")
-    recipe = Recipe.from_toml(about["recipe"], f"{file} (recipe inside)")
-    run = Run.open(path) if path.is_dir() else None
-    if run is not None and (changed := run.recipe.differences(recipe)):
-        raise MemgenError(f"{file} holds another model than {path / RECIPE} describes ({'; '.join(changed)})")
-    # Before 0.4.0 models were of data sets only, and had no form inside.
-    form = Form.from_json(about["form"], f"{file} (form inside)") if "form" in about else form_of(recipe)
-    model = build(recipe, int(about["columns"]), form.kinds).eval()
-    _check_fit(model, tensors, file)
-    model.load_state_dict(tensors)
-    origin = None if run is None else run.origin
-    trained_on = about.get("trained_on", "") if origin is None else origin.fingerprint
-    epoch, weights, sha256 = int(about["epoch"]), about["weights"], about[CHECKSUM]
-    return Saved(model.to(device), recipe, epoch, weights, sha256, form, origin, trained_on)
-
-
-def _check_fit(model: DGM, tensors: dict[str, Tensor], what: object) -> None:
-    """Say in one line which tensors do not fit the model of a recipe."""
-    own = model.state_dict()
-    for name in sorted(own.keys() ^ tensors.keys()):
-        state = "lacks" if name in own else "has an unknown"
-        raise MemgenError(f"{what} does not fit its recipe: it {state} tensor {name}")
-    for name, value in own.items():
-        if value.shape != tensors[name].shape:
-            found, wanted = tuple(tensors[name].shape), tuple(value.shape)
-            raise MemgenError(f"{what} does not fit its recipe: {name} has shape {found}, not {wanted}")
-
-
-def _shapes(difference: str) -> bool:
-    """Whether settings that differ make another function of the same tensors."""
-    return difference.startswith("model.") and not difference.startswith("model.start ")
-
-
-def warm_start(model: DGM, start: Saved, recipe: Recipe) -> None:
-    """Give the model of a recipe the weights of another that has its form, trained with another objective, say."""
-    _check_fit(model, start.model.state_dict(), "the model to start from")
-    if changed := [text for text in start.recipe.differences(recipe) if _shapes(text)]:
-        raise MemgenError(f"the model to start from is another ({'; '.join(changed)})")
-    model.load_state_dict(start.model.state_dict())
+    saved = read_file(path / WEIGHTS, device)
+    if changed := run.recipe.differences(saved.recipe):
+        raise MemgenError(f"{path / WEIGHTS} holds another model than {path / RECIPE} describes ({'; '.join(changed)})")
+    trained_on = saved.trained_on if run.origin is None else run.origin.fingerprint
+    return replace(saved, origin=run.origin, trained_on=trained_on)
 
 
 class Checkpoint(NamedTuple):
@@ -185,13 +95,15 @@ class Run:
         return form_of(self.recipe) if self.origin is None else self.origin.form
 
     @staticmethod
-    def create(folder: Path, recipe: Recipe, origin: Origin | None = None) -> Run:
-        """Start a run in a folder that does not exist or is empty."""
+    def create(folder: Path, recipe: Recipe, origin: Origin | None = None, start: dict[str, Any] | None = None) -> Run:
+        """Start a run in a folder that does not exist or is empty; `start`: about the weights with which it begins."""
         Run.refuse_taken(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise MemgenError(f"cannot make the folder {folder}: {error.strerror}") from None
+        if start is not None:
+            write_atomically(folder / START, (json.dumps(start) + "\n").encode())
         write_atomically(folder / RECIPE, recipe.to_toml().encode())
         return Run(folder, recipe).remembering(origin)
 
@@ -200,15 +112,6 @@ class Run:
         if origin is not None and origin != self.origin:
             write_atomically(self.folder / DATA, origin.to_json().encode())
         return replace(self, origin=origin)
-
-    def remember_start(self, start: Saved) -> None:
-        about = {
-            "recipe": self.recipe.training.start_from,
-            "weights_sha256": start.sha256,
-            "epochs": start.epoch,
-            "seed": start.recipe.training.seed,
-        }
-        write_atomically(self.folder / START, (json.dumps(about) + "\n").encode())
 
     @property
     def start(self) -> dict[str, Any] | None:
@@ -220,12 +123,18 @@ class Run:
             raise MemgenError(f"cannot read {path}: it is damaged") from None
         return found
 
+    @property
+    def skipped(self) -> int:
+        """Epochs of the stages that had led to the weights with which it began."""
+        start = self.start
+        return 0 if start is None else self.recipe.epochs_before(int(start.get("stages", 0)))
+
     @staticmethod
     def refuse_taken(folder: Path) -> None:
         """A folder that holds anything is not for a new run: nothing is overwritten."""
         if (folder / RECIPE).exists():
             raise MemgenError(f"{folder} already holds a run; go on with --resume, or choose another --out")
-        scraps = {RECIPE + ".tmp"}  # of a start that was killed
+        scraps = {RECIPE + ".tmp", START, START + ".tmp"}  # of a start that was killed
         if folder.exists() and (not folder.is_dir() or {entry.name for entry in folder.iterdir()} - scraps):
             raise MemgenError(f"{folder} exists and is not an empty folder; choose another --out")
 
@@ -254,9 +163,26 @@ class Run:
 
     def save_weights(self, state: State) -> None:
         """The result so far; its batch-norm statistics must have been collected."""
-        epoch = state.epoch if state.best is None else state.best_epoch
+        model = state.result
+        if state.best.weights is not None:
+            model = copy.deepcopy(model)
+            model.load_state_dict(state.best.weights)
         trained_on = "" if self.origin is None else self.origin.fingerprint
-        save(state.chosen, self.folder / WEIGHTS, self.recipe, epoch=epoch, form=self.form, trained_on=trained_on)
+        save(
+            model,
+            self.folder / WEIGHTS,
+            self.recipe,
+            reached=self.reached(state),
+            form=self.form,
+            trained_on=trained_on,
+        )
+
+    def reached(self, state: State) -> Reached:
+        """How far the training of the weights that are saved has come."""
+        stage = self.recipe.stages[state.stage]
+        epoch = state.epoch if state.best.weights is None else state.best.epoch
+        finished = state.stage + (state.epoch == stage.training.epochs)
+        return Reached(self.recipe.epochs_before(state.stage) + epoch, stage.name, finished)
 
     def weights_are_whole(self) -> bool:
         try:
@@ -266,7 +192,7 @@ class Run:
         return True
 
     def save_checkpoint(self, state: State, execution: dict[str, Any]) -> None:
-        counts = {"epoch": state.epoch, "step": state.step, "seconds": state.seconds}
+        counts = {"stage": state.stage, "epoch": state.epoch, "step": state.step, "seconds": state.seconds}
         about = {
             "memgen": memgen.__version__,
             "format": FORMAT,
@@ -299,8 +225,9 @@ class Run:
                 raise MemgenError(f"{self.folder / CHECKPOINT} does not fit the recipe: {reason}") from None
             counts = checkpoint.counts
             state.epoch, state.step, state.seconds = counts["epoch"], counts["step"], counts["seconds"]
-        kept = [line for line in self.metrics() if line["epoch"] <= state.epoch]
-        if len(kept) != state.epoch:
+        done = self.recipe.epochs_before(state.stage) + state.epoch
+        kept = [line for line in self.metrics() if line["epoch"] <= done]
+        if len(kept) != done - self.skipped:
             raise MemgenError(f"{self.folder / METRICS} lacks epochs that {CHECKPOINT} counts; it has been altered")
         write_atomically(self.folder / METRICS, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
@@ -355,42 +282,6 @@ def _read_origin(path: Path) -> Origin | None:
         return Origin.from_json(path.read_text("utf-8"), path)
     except (OSError, UnicodeDecodeError):
         raise MemgenError(f"cannot read {path}: it is not a readable text file") from None
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Per-example results of an evaluation, kept so that it can be interrupted, continued, and compared in pairs."""
-
-    file: Path
-    samples: int
-    weights: str
-    """sha256 of the weights that were scored: results of others do not count."""
-
-    def read(self) -> tuple[Likelihood | None, float]:
-        """What has been scored so far, from the first example on, and the seconds that it took."""
-        try:
-            tensors, about = load_tensors(self.file)
-        except MemgenError:
-            return None, 0.0
-        if (about["weights"], about["memgen"]) != (self.weights, memgen.__version__):
-            return None, 0.0
-        bounds = {
-            int(name.removeprefix("bound.")): value for name, value in tensors.items() if name.startswith("bound.")
-        }
-        result = Likelihood(
-            self.samples, tensors["log_p"], tensors["elbo"], tensors["effective"], dict(sorted(bounds.items()))
-        )
-        return result, float(about["seconds"])
-
-    def write(self, result: Likelihood, seconds: float) -> None:
-        try:
-            self.file.parent.mkdir(exist_ok=True)
-        except OSError as error:
-            raise MemgenError(f"cannot make the folder {self.file.parent}: {error.strerror}") from None
-        tensors = {"log_p": result.log_p, "elbo": result.elbo, "effective": result.effective}
-        tensors |= {f"bound.{K}": values for K, values in result.bounds.items()}
-        about = {"weights": self.weights, "memgen": memgen.__version__, "seconds": repr(seconds)}
-        save_tensors(self.file, tensors, about)
 
 
 def write_png(path: Path, image: Image.Image) -> None:

@@ -1,4 +1,4 @@
-"""One training session in a run folder: from its start or last checkpoint to its end or an interruption."""
+"""Training in a run folder: from its start or last checkpoint to its end, to a stage, or to an interruption."""
 
 from __future__ import annotations
 
@@ -7,35 +7,27 @@ import signal
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
 import torch
 
 from memgen.accelerate.library import library
-from memgen.core.model import DGM
-from memgen.data import Dataset
-from memgen.data.form import Form
+from memgen.data.form import Origin
 from memgen.errors import MemgenError
 from memgen.progress import Progress
-from memgen.recipes.build import build
-from memgen.recipes.settings import Recipe
-from memgen.runs.run import CHECKPOINT, Run, Saved, warm_start
-from memgen.training.fit import (
-    Epoch,
-    NonFiniteError,
-    State,
-    adapt,
-    as_read_by,
-    begin,
-    check_compilable,
-    check_finite,
-    collect_statistics,
-    fit,
-    steps_per_epoch,
-    training_rows,
-)
+from memgen.recipes import document
+from memgen.runs.modelfile import Saved, warm_start
+from memgen.runs.run import CHECKPOINT, RECIPE, Run
+from memgen.training.fit import Epoch, NonFiniteError, check_finite, stages
+from memgen.training.losses import check_compilable
+from memgen.training.prepare import Prepared, adapt
+from memgen.training.state import State, begin
+from memgen.training.statistics import collect_statistics
 
 COMPILED = "compiled"
 """The path of a run whose loss torch.compile has made."""
@@ -45,48 +37,112 @@ class Stopped(KeyboardInterrupt):
     """Ctrl-C or SIGTERM, taken at the end of a step."""
 
 
-def prepared(recipe: Recipe, data: Dataset, form: Form, start: Saved | None = None, compiled: bool = False) -> DGM:
-    """The model before its first step, in which a checkpoint replaces everything. The recipe is checked against the
-    data, before a folder is made: what fails here leaves nothing behind.
-    """
-    model = build(recipe, data.train.shape[1], form.kinds)
-    training_rows(model, as_read_by(model, data), recipe)
-    steps_per_epoch(data, recipe)
-    if compiled:
-        check_compilable(model, recipe)
-    adapt(model, data, recipe)
-    if start is not None:
-        warm_start(model, start, recipe)
-    return model
+@dataclass(frozen=True)
+class Start:
+    """The weights with which a run begins, and what they are called."""
+
+    saved: Saved
+    name: str
+
+    def about(self, stages: int) -> dict[str, Any]:
+        """What a run keeps of it; `stages`: how many of the run's stages led to it."""
+        saved = self.saved
+        return {
+            "name": self.name,
+            "weights_sha256": saved.sha256,
+            "epochs": saved.epoch,
+            "seed": saved.recipe.training.seed,
+            "stages": stages,
+        }
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to train, which is no part of a recipe."""
+
+    device: str = "auto"
+    until: str | None = None
+    """The last stage to be trained; None for all."""
+    checkpoint_every: int = 120
+    """Seconds."""
+    compiled: bool = False
+    tensorboard: bool = False
+
+
+def train_in(
+    folder: Path,
+    ready: Prepared,
+    options: Options | None = None,
+    *,
+    origin: Origin | None = None,
+    start: Start | None = None,
+    begun: Callable[[Session], None] = lambda session: None,
+) -> Run:
+    """Train in a run folder, which is made if there is none, else gone on with. `origin`: of the user's own data;
+    `start`: the weights to begin with; `begun` is called before the first step."""
+    recipe, options = ready.recipe, Options() if options is None else options
+    document.position(options.until or recipe.stages[-1].name, [stage.name for stage in recipe.stages])
+    if options.compiled:
+        for index in range(len(recipe.stages)):
+            check_compilable(ready.model, recipe.stage(index))
+    run = Run.open(folder) if (folder / RECIPE).exists() else None
+    if run is not None and (changed := run.recipe.differences(recipe)):
+        raise MemgenError(f"{folder} was begun with other settings ({'; '.join(changed)}); move it away")
+    first = _first_stage(run, ready, start)
+    about = None if start is None else start.about(first)
+    run = Run.create(folder, recipe, origin, about) if run is None else run.remembering(origin)
+    with run.locked(), Session(run, ready, options, first) as session:
+        begun(session)
+        session.train()
+    return run
+
+
+def _first_stage(run: Run | None, ready: Prepared, start: Start | None) -> int:
+    """The stage with which a run begins; its model gets the values that it begins with."""
+    if run is not None and (run.folder / CHECKPOINT).exists():
+        return 0  # the checkpoint knows
+    adapt(ready)
+    return 0 if start is None else warm_start(ready.model, start.saved, ready.recipe)
 
 
 class Session:
-    """`with Session(run, model, data, device, seconds) as session: session.train()`
+    """`with Session(run, ready, options) as session: session.train()`
 
     Inside, Ctrl-C and SIGTERM are noted and taken at the end of the current step, when the state is whole; a second
     Ctrl-C stops at once, with what the last checkpoint holds.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        model: DGM,
-        data: Dataset,
-        device: str,
-        checkpoint_every: int,
-        compiled: bool = False,
-    ) -> None:
-        self.run, self.checkpoint_every = run, checkpoint_every
+    def __init__(self, run: Run, ready: Prepared, options: Options, first: int = 0) -> None:
+        self.run, self.options = run, options
         checkpoint = run.checkpoint()
-        self.execution = choose_execution(device, None if checkpoint is None else checkpoint.execution, compiled)
-        model = model.to(self.execution["device"])
-        self.data = as_read_by(model, data)
-        self.state = begin(model, run.recipe, self.execution["path"] == COMPILED)
+        kept = None if checkpoint is None else checkpoint.execution
+        self.execution = choose_execution(options.device, kept, options.compiled)
+        self.ready = ready.on(self.execution["device"])
+        stage = first if checkpoint is None else checkpoint.counts["stage"]
+        foreign = run.start is not None
+        self.state = begin(self.ready.model, run.recipe, self.execution["path"] == COMPILED, stage, foreign)
         run.restore(self.state, checkpoint)
+        names = [entry.name for entry in run.recipe.stages]
+        self.until = len(names) if options.until is None else names.index(options.until) + 1
+        """How many stages there are to be at the end."""
         self.stop = False
         self.note = ""
         self.saved_at = time.monotonic()
         self.handlers: dict[int, Any] = {}
+
+    @property
+    def epochs(self) -> int:
+        """Finished, through all stages."""
+        return self.run.recipe.epochs_before(self.state.stage) + self.state.epoch
+
+    @property
+    def to_do(self) -> int:
+        """Epochs that there are to be at the end."""
+        return self.run.recipe.epochs_before(self.until)
+
+    @property
+    def finished(self) -> bool:
+        return self.epochs >= self.to_do
 
     def __enter__(self) -> Session:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -108,37 +164,47 @@ class Session:
     def _go_on(self) -> str:
         return f"go on with: memgen train --resume --out {shlex.quote(str(self.run.folder))}"
 
-    def train(self, tensorboard: bool = False) -> list[dict[str, Any]]:
+    def train(self) -> list[dict[str, Any]]:
         """Train to the end; returns the metrics of all epochs."""
-        run, state, epochs = self.run, self.state, self.run.recipe.training.epochs
-        if state.epoch == epochs:
+        run = self.run
+        if self.finished:
             if not run.weights_are_whole():  # lost or damaged since; the checkpoint has all that they are made of
                 self._save_result()
             return run.metrics()
         if not (run.folder / CHECKPOINT).exists():
-            run.save_checkpoint(state, self.execution)
-        writer = _Writer(run, state) if tensorboard else None
-        steps = steps_per_epoch(self.data, run.recipe)
-        with Progress("training", epochs * steps, "step", state.epoch * steps + state.step) as progress:
-
-            def tick(state: State, steps: int) -> None:
-                progress.to(state.epoch * steps + state.step, f"epoch {state.epoch + 1}/{epochs}{self.note}")
-                if self.stop:
-                    self._interrupt(state)
-                if time.monotonic() - self.saved_at >= self.checkpoint_every:
-                    check_finite(state)
-                    self._checkpoint(state)
-
+            run.save_checkpoint(self.state, self.execution)
+        writer = _Writer(run, self.epochs) if self.options.tensorboard else None
+        with Progress("training", self._steps(self.until), "step", self._steps_done(self.state)) as progress:
             try:
-                with closing(fit(state.model, self.data, run.recipe, state=state, tick=tick)) as stream:
-                    for epoch in stream:
+                with closing(stages(self.ready, self.state, until=self.until, tick=self._tick(progress))) as stream:
+                    for epoch, self.state in stream:
                         self._finish(epoch, writer)
             except NonFiniteError as error:
                 kept = f"the last good checkpoint is kept in {run.folder}; other settings need another --out"
                 raise NonFiniteError(f"{error}; {kept}") from None
         if self.stop:  # it came while the last epoch was being saved
-            raise Stopped(f"stopped after all of {epochs} epochs, and saved")
+            raise Stopped(f"stopped after all of {self.to_do} epochs, and saved")
         return run.metrics()
+
+    def _steps(self, stages: int) -> int:
+        """Of the first stages of the training."""
+        pairs = zip(self.run.recipe.stages[:stages], self.ready.sizes, strict=False)
+        return sum(stage.training.epochs * len(sizes) for stage, sizes in pairs)
+
+    def _steps_done(self, state: State) -> int:
+        return self._steps(state.stage) + state.epoch * len(self.ready.sizes[state.stage]) + state.step
+
+    def _tick(self, progress: Progress) -> Callable[[State, int], None]:
+        def tick(state: State, steps: int) -> None:
+            self.state = state
+            progress.to(self._steps_done(state), f"epoch {self.epochs + 1}/{self.to_do}{self.note}")
+            if self.stop:
+                self._interrupt()
+            if time.monotonic() - self.saved_at >= self.options.checkpoint_every:
+                check_finite(state)
+                self._checkpoint()
+
+        return tick
 
     def _finish(self, epoch: Epoch, writer: _Writer | None) -> None:
         """Keep what an epoch has brought. Metrics come before the checkpoint that counts the epoch: if a kill falls
@@ -147,31 +213,30 @@ class Session:
         if writer is not None:
             writer.add(epoch)
         self.note = f" ({epoch.epoch}: {epoch.bound:.2f})"
-        last = epoch.epoch == self.run.recipe.training.epochs
-        if epoch.train_bound is not None or last:
+        stage_ends = self.state.epoch == self.run.recipe.stages[self.state.stage].training.epochs
+        if epoch.train_bound is not None or stage_ends:
             self.run.save_weights(self.state)
-        if last or time.monotonic() - self.saved_at >= self.checkpoint_every:
-            self._checkpoint(self.state)
-        if self.stop and not last:
-            self._interrupt(self.state)
+        if stage_ends or time.monotonic() - self.saved_at >= self.options.checkpoint_every:
+            self._checkpoint()
+        if self.stop and not self.finished:
+            self._interrupt()
 
-    def _checkpoint(self, state: State) -> None:
-        self.run.save_checkpoint(state, self.execution)
+    def _checkpoint(self) -> None:
+        self.run.save_checkpoint(self.state, self.execution)
         self.saved_at = time.monotonic()
 
     def _save_result(self) -> None:
         """What there is, ready to be evaluated."""
-        recipe = self.run.recipe
-        rows = self.data.rows(recipe.data.train_on)
-        self.state.optimizer.catch_up(recipe.training.ema)
-        collect_statistics(self.state.result, rows, stochastic=self.data.stochastic, seed=recipe.training.seed)
+        settings, ready = self.run.recipe.stages[self.state.stage].training, self.ready
+        self.state.optimizer.catch_up(settings.ema)
+        collect_statistics(self.state.result, ready.rows, stochastic=ready.data.stochastic, seed=settings.seed)
         self.run.save_weights(self.state)
 
-    def _interrupt(self, state: State) -> None:
-        check_finite(state)
-        self._checkpoint(state)
+    def _interrupt(self) -> None:
+        check_finite(self.state)
+        self._checkpoint()
         self._save_result()
-        done = f"{state.epoch} of {self.run.recipe.training.epochs} epochs and {state.step} steps"
+        done = f"{self.epochs} of {self.to_do} epochs and {self.state.step} steps"
         raise Stopped(f"stopped after {done}, and saved; {self._go_on()}")
 
 
@@ -216,17 +281,17 @@ def choose_execution(device: str, kept: dict[str, Any] | None, compiled: bool = 
 class _Writer:
     """Metrics for TensorBoard, an optional extra."""
 
-    def __init__(self, run: Run, state: State) -> None:
+    def __init__(self, run: Run, epochs: int) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise MemgenError(
                 "--tensorboard needs an extra; in a clone of memgen: pip install '.[tensorboard]'"
             ) from None
-        self.writer = SummaryWriter(str(run.folder / "tensorboard"), purge_step=state.epoch + 1)
+        self.writer = SummaryWriter(str(run.folder / "tensorboard"), purge_step=epochs + 1)
 
     def add(self, epoch: Epoch) -> None:
         for key, value in epoch._asdict().items():
-            if key != "epoch" and value is not None:
+            if isinstance(value, float):
                 self.writer.add_scalar(key, value, epoch.epoch)
         self.writer.flush()

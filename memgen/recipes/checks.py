@@ -1,0 +1,174 @@
+"""What is wrong with a recipe, in words: all of it at once, a line each."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import AfterValidator, ValidationError
+
+from memgen.core.objective import CHOOSING
+from memgen.data import DATASETS
+from memgen.data.own import is_path
+from memgen.data.words import parse_kinds, parse_size
+from memgen.errors import MemgenError, unknown
+
+if TYPE_CHECKING:
+    from memgen.recipes.settings import Data, Model, Recipe, Stage
+
+WORDS = {
+    "string_type": "must be a text",
+    "bool_type": "must be true or false",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "finite_number": "must be a number",
+    "greater_than_equal": "must be at least {ge:g}",
+    "greater_than": "must be above {gt:g}",
+    "less_than_equal": "must be at most {le:g}",
+    "less_than": "must be below {lt:g}",
+}
+"""Of the kinds of errors that the validation reports."""
+
+Section = TypeVar("Section")
+
+
+class ExpectedError(ValueError):
+    """What a setting must be; its value is told after that."""
+
+
+def choice(*choices: str) -> AfterValidator:
+    """A text that is one of these."""
+
+    def check(value: str) -> str:
+        if value not in choices:
+            raise unknown("choice", value, choices)
+        return value
+
+    return AfterValidator(check)
+
+
+def list_of(what: str, single: type | None = None) -> Callable[[Any], Any]:
+    """A list as a tuple; with `single` one value of that type stands for a list of one."""
+
+    def convert(value: Any) -> Any:
+        if single is not None and isinstance(value, single) and not isinstance(value, bool):
+            return (value,)
+        if not isinstance(value, list | tuple):
+            raise ExpectedError(f"must be {what}")
+        return tuple(value)
+
+    return convert
+
+
+def list_of_lists(what: str, none: tuple[tuple[Any, ...], ...]) -> Callable[[Any], Any]:
+    """[a, b] is one level, [[a, b], [c]] are two; `none` is what [] stands for."""
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return value
+        if value == []:
+            return none
+        levels = value if isinstance(value, list) and value and all(isinstance(v, list) for v in value) else [value]
+        if not all(isinstance(level, list) and not any(isinstance(v, list) for v in level) for level in levels):
+            raise ExpectedError(f"must be {what}, or a list of such lists with one per level")
+        return tuple(map(tuple, levels))
+
+    return convert
+
+
+def made(kind: type[Section], table: dict[str, Any], where: str, problems: list[str]) -> Section:
+    """A section from its table. What is wrong is added to `problems`, and the defaults stand in its place, so that the
+    settings that must agree with others can be checked too."""
+    try:
+        return kind(**table)
+    except ValidationError as error:
+        wrong = {str(found["loc"][0]): None for found in error.errors()}
+        problems += [f"{where}{line}" for line in _lines(kind, error)]
+        return kind(**{key: value for key, value in table.items() if key not in wrong})
+
+
+def _lines(kind: type, error: ValidationError) -> Iterator[str]:
+    for found in error.errors(include_url=False):
+        key, value = str(found["loc"][0]), found["input"]
+        cause = found.get("ctx", {}).get("error")
+        if found["type"] == "unexpected_keyword_argument":
+            yield f": {unknown('key', key, [entry.name for entry in fields(kind)])}"
+        elif isinstance(cause, MemgenError):
+            yield f".{key}: {cause}"
+        else:
+            said = str(cause) if cause is not None else WORDS[found["type"]].format(**found.get("ctx", {}))
+            yield f".{key} {said}, not {_short(value)}"
+
+
+def _short(value: Any) -> str:
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a whole number of more than 4,300 digits
+        return "a value that long"
+    return text if len(text) <= 200 else text[:200] + " ..."
+
+
+def contradictions(recipe: Recipe) -> list[str]:
+    """What no single setting shows: lengths that must agree, estimators that do not fit the bound."""
+    found = [*_of_data(recipe.data), *_of_model(recipe.model)]
+    names = [stage.name for stage in recipe.stages]
+    if not names or len(set(names)) < len(names):
+        found.append(f"every stage needs a name of its own, and these are {', '.join(names) or 'none'}")
+    for stage in recipe.stages:
+        place = "" if len(recipe.stages) == 1 else f"stage {stage.name}: "
+        found += [place + line for line in _of_stage(stage, recipe)]
+    return found
+
+
+def _of_data(data: Data) -> Iterator[str]:
+    if data.name not in DATASETS and not is_path(data.name):
+        yield f"data.name: {unknown('data set', data.name, DATASETS)}; or the path of your own data"
+    try:
+        parse_size(data.size)
+        parse_kinds(data.kinds)
+    except MemgenError as error:
+        yield f"data: {error}"
+    if data.name in DATASETS and (data.size or data.kinds):
+        yield f"data.size and data.kinds are for your own data, and {data.name} is a data set that has its own"
+
+
+def _of_model(model: Model) -> Iterator[str]:
+    if len(model.hidden) != len(model.latent):
+        yield f"model.hidden has {len(model.hidden)} level(s) and model.latent {len(model.latent)}; they must agree"
+    yield from _per_layer("model.slots", model.slots, model)
+    slots = [n for level in model.slots for n in level]
+    if model.attention == "product" and any(math.isqrt(n) ** 2 != n for n in slots):
+        yield f"model.attention product needs square numbers of model.slots, not {slots}"
+    if model.start == "linear" and not (model.skip and all(model.hidden)):
+        yield "model.start linear needs model.skip=true and a layer around which to skip"
+
+
+def _per_layer(name: str, value: Sequence[Sequence[Any]], model: Model) -> Iterator[str]:
+    expected, actual = [len(level) for level in model.hidden], [len(level) for level in value]
+    if any(value) and actual != expected:
+        yield (
+            f"{name} must have one entry per layer of model.hidden, from the data upwards: {expected} per level, not "
+            f"{actual}"
+        )
+
+
+def _of_stage(stage: Stage, recipe: Recipe) -> Iterator[str]:
+    objective, training = stage.objective, stage.training
+    yield from _per_layer("objective.local_reconstruction", objective.local_reconstruction, recipe.model)
+    if objective.estimator in ("dreg", *CHOOSING) and objective.bound != "importance":
+        yield f"objective.estimator {objective.estimator} is for the importance bound; use stl for the elbo"
+    if training.keep == "best" and (recipe.data.train_on != "train" or not training.evaluate_every):
+        yield "training.keep best needs validation rows: data.train_on=train and training.evaluate_every above 0"
+    if training.optimizer == "adam" and training.weight_decay:
+        yield "training.weight_decay is for the optimizer adamw"
+
+
+def warn_of_bias(recipe: Recipe) -> None:
+    """Say where an estimator is known to be biased."""
+    for stage in recipe.stages:
+        objective = stage.objective
+        if objective.estimator == "stl" and objective.bound == "importance" and objective.samples > 1:
+            warnings.warn("stl is biased for the importance bound with more than one sample; dreg is not", stacklevel=3)

@@ -1,0 +1,73 @@
+"""The rows of a step: how many, binarised anew where they are grey levels, refused where a model cannot read them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Bool, Float, Int, UInt8
+from torch import Tensor
+
+from memgen.core.likelihoods import check_values
+from memgen.core.model import DGM, Batch
+from memgen.errors import MemgenError
+from memgen.recipes.settings import Training
+
+
+def batch_sizes(rows: int, settings: Training) -> list[int]:
+    """How many rows each step of an epoch gets.
+
+    >>> batch_sizes(250, Training(batch_size=100, drop_incomplete=True))
+    [100, 100]
+    >>> batch_sizes(201, Training(batch_size=100))   # near-equal: a last batch of one row would have no variance
+    [67, 67, 67]
+    """
+    if settings.drop_incomplete:
+        if rows < settings.batch_size:
+            raise MemgenError(
+                f"{rows} rows do not fill a batch of {settings.batch_size} and training.drop_incomplete drops "
+                "incomplete batches; use a smaller training.batch_size"
+            )
+        return [settings.batch_size] * (rows // settings.batch_size)
+    steps = math.ceil(rows / settings.batch_size)
+    size, more = divmod(rows, steps)
+    return [size + 1] * more + [size] * (steps - more)
+
+
+def byte_levels(rows: Float[Tensor, "N D"]) -> UInt8[Tensor, "N D"] | None:
+    """v of values v/256 with v = 0 ... 255, as MNIST's are; None if any value is another."""
+    levels = (256 * rows).to(torch.uint8)
+    return levels if bool((levels.to(rows) == 256 * rows).all()) else None
+
+
+def drawn(
+    rows: Float[Tensor, "N D"],
+    levels: UInt8[Tensor, "N D"] | None,
+    chosen: Int[Tensor, " B"],
+    random: torch.Generator,
+) -> Float[Tensor, "B D"]:
+    """Every value as 0 or 1 with the probability that it names. Where a byte says it, a random byte below v has exactly
+    the probability v/256, and eight of them come from one draw.
+    """
+    if levels is None:
+        x = rows[chosen]
+        return (torch.rand(x.shape, generator=random, device=x.device) < x).to(x)
+    v = levels.index_select(0, chosen)  # and not levels[chosen], bytes and not bools: a third of the time for the same
+    words = torch.empty(-(-v.numel() // 8), dtype=torch.int64, device=v.device).random_(
+        -(2**63), None, generator=random
+    )
+    return (words.view(torch.uint8)[: v.numel()].view_as(v) < v).view(torch.uint8).to(rows)
+
+
+def batch_of(x: Float[Tensor, "B D"], missing: Bool[Tensor, "N D"] | None, chosen: Int[Tensor, " B"]) -> Batch:
+    """The bound is that of what is observed: missing entries reach Q as zeros and are absent from log p(x|z)."""
+    return Batch(x) if missing is None else Batch(x, ~missing[chosen])
+
+
+def check_rows(model: DGM, rows: Float[Tensor, "N D"], stochastic: bool, what: str) -> None:
+    """Refuse rows that the model cannot score as they are, or with `stochastic` once they are binarised."""
+    if stochastic and bool(((rows < 0) | (rows > 1)).any()):
+        low, high = float(rows.min()), float(rows.max())
+        raise MemgenError(f"{what} is to be binarised, so it must lie in [0, 1]; it goes from {low:g} to {high:g}")
+    # Rounding stands for any outcome of the binarisation; it keeps a NaN, which is then reported with its place.
+    check_values(model.likelihood, rows.round() if stochastic else rows, what, missing=model.mask)

@@ -1,0 +1,50 @@
+"""The loss of a step, as autograd differentiates it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from memgen.core.memory import sparse_parameters
+from memgen.core.model import DGM, Batch, Levels
+from memgen.core.objective import BOUNDS, ESTIMATORS, local_reconstruction, loss
+from memgen.errors import MemgenError
+from memgen.recipes.settings import Recipe
+
+Value = Callable[[Batch, Levels, float], tuple[Tensor, Tensor]]
+"""(batch, noise, beta) -> the loss to differentiate; and loss and bound to report."""
+
+
+def step_loss(
+    model: DGM, recipe: Recipe, batch: Batch, noise: Levels, beta: float
+) -> tuple[Float[Tensor, ""], Float[Tensor, "2"]]:
+    """The loss to differentiate; and loss and bound to report."""
+    objective = recipe.objective
+    estimate = ESTIMATORS[objective.estimator](model, batch, noise, BOUNDS[objective.bound], beta)
+    regulariser = local_reconstruction(estimate.inference, objective.local_reconstruction, recipe.model.norm_epsilon)
+    report = torch.stack([loss(estimate.bound, regulariser.detach()), estimate.bound.mean()])
+    return loss(estimate.surrogate, regulariser), report.detach()
+
+
+def check_compilable(model: DGM, recipe: Recipe) -> None:
+    if recipe.objective.kl_warmup_epochs or sparse_parameters(model):
+        raise MemgenError(
+            "a compiled loss is for models without kl_warmup_epochs and without attention to few of many slots; leave "
+            "out --compile"
+        )
+
+
+def compiled_loss(model: DGM, recipe: Recipe) -> Value:
+    """The same by torch.compile, which makes one loop of neighbouring formulas; a step at K = 1 takes 0.9 of the time
+    that it takes with autograd and the C kernels, which stay out of it (benchmarks/pieces.py --compile).
+    """
+    check_compilable(model, recipe)
+
+    @torch.compile(dynamic=False)
+    def value(batch: Batch, noise: Levels, beta: float) -> tuple[Tensor, Tensor]:
+        return step_loss(model, recipe, batch, noise, beta)
+
+    return value

@@ -1,0 +1,113 @@
+"""A recipe, its data and its model, checked against each other once; everything later trusts what comes from here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from jaxtyping import Bool, Float, UInt8
+from torch import Tensor
+
+from memgen.core.layers import batch_norms
+from memgen.core.model import DGM
+from memgen.data.dataset import Dataset
+from memgen.data.form import Form
+from memgen.errors import MemgenError
+from memgen.recipes.build import build, form_of
+from memgen.recipes.settings import Recipe
+from memgen.training.batches import batch_sizes, byte_levels, check_rows
+from memgen.training.initial import start_linear, start_mean
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a training needs, all of it known to fit together."""
+
+    recipe: Recipe
+    """Its likelihood is never "auto"."""
+    data: Dataset
+    """As the model reads it: grey levels stand for probabilities under a Bernoulli likelihood only."""
+    form: Form
+    model: DGM = field(repr=False)
+    rows: Float[Tensor, "N D"] = field(repr=False)
+    """To train on, NaN where a value is missing."""
+    missing: Bool[Tensor, "N D"] | None = field(repr=False)
+    """Where; None for nowhere."""
+    levels: UInt8[Tensor, "N D"] | None = field(repr=False)
+    """Of grey levels that are binarised anew in every epoch: v of values v/256, where all of them are such."""
+    sizes: tuple[tuple[int, ...], ...]
+    """Of every stage: how many rows each step of an epoch gets."""
+
+    @property
+    def steps(self) -> int:
+        """Of the whole training."""
+        return sum(s.training.epochs * len(sizes) for s, sizes in zip(self.recipe.stages, self.sizes, strict=True))
+
+    def on(self, device: torch.device | str) -> Prepared:
+        """With model and rows there, in the precision of the model."""
+        model = self.model.to(device)
+        rows = self.rows.to(next(model.parameters()))
+        missing, levels = (None if part is None else part.to(rows.device) for part in (self.missing, self.levels))
+        return replace(self, model=model, rows=rows, missing=missing, levels=levels)
+
+
+def prepare(
+    recipe: Recipe, data: Dataset | Float[Tensor, "N D"], form: Form | None = None, model: DGM | None = None
+) -> Prepared:
+    """Check a recipe and its data, before a folder is made or an hour is spent; `form` of the rows, if they are not
+    those of a data set; `model`, if it is there already.
+
+    >>> from memgen.data import dataset
+    >>> ready = prepare(Recipe.named("digits-vae"), dataset("digits"))
+    >>> ready.recipe.model.likelihood, len(ready.sizes[0])
+    ('bernoulli', 12)
+    """
+    data = data if isinstance(data, Dataset) else Dataset("rows", data)
+    recipe = with_likelihood(recipe, data.likelihood)
+    form = form_of(recipe) if form is None else form
+    model = build(recipe, data.train.shape[1], form.kinds) if model is None else model
+    data = as_read_by(model, data)
+    rows = data.rows(recipe.data.train_on)
+    check_rows(model, rows, data.stochastic, "the training data")
+    if data.valid is not None and recipe.data.train_on == "train":
+        check_rows(model, data.valid, data.stochastic, "the validation data")
+    sizes = tuple(tuple(batch_sizes(len(rows), stage.training)) for stage in recipe.stages)
+    if batch_norms(model):
+        _refuse_single_rows(recipe, len(rows), sizes)
+    missing = rows.isnan() if bool(rows.isnan().any()) else None
+    levels = byte_levels(rows) if data.stochastic else None
+    return Prepared(recipe, data, form, model, rows, missing, levels, sizes)
+
+
+def with_likelihood(recipe: Recipe, likelihood: str) -> Recipe:
+    """The recipe with the likelihood that the data ask for, if it says none."""
+    if recipe.model.likelihood != "auto":
+        return recipe
+    return replace(recipe, model=replace(recipe.model, likelihood=likelihood))
+
+
+def as_read_by(model: DGM, data: Dataset) -> Dataset:
+    """The data as the model reads them: grey levels stand for probabilities under a Bernoulli likelihood only."""
+    return replace(data, stochastic=data.stochastic and model.likelihood.binary)
+
+
+def _refuse_single_rows(recipe: Recipe, rows: int, sizes: tuple[tuple[int, ...], ...]) -> None:
+    for stage, of_stage in zip(recipe.stages, sizes, strict=True):
+        if min(of_stage) < 2:
+            raise MemgenError(
+                f"batch norm needs two rows or more in every step, and of {rows:,} rows in batches of "
+                f"{stage.training.batch_size} a step would have 1 sample; use a larger training.batch_size, or "
+                "model.norm=layer"
+            )
+
+
+def adapt(ready: Prepared) -> None:
+    """Before the first step: the likelihood takes the units of the columns from the training rows, and starting values
+    come from them, if the recipe says so."""
+    model, start = ready.model, ready.recipe.model.start
+    rows = ready.data.rows(ready.recipe.data.train_on).to(next(model.parameters()))
+    model.likelihood.adapt(rows)
+    if start == "linear":
+        start_linear(model, rows)
+    elif start == "mean":
+        start_mean(model, rows)

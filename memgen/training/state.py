@@ -1,0 +1,175 @@
+"""Everything that changes while training, in one State; a run that is resumed from it goes on bit by bit."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from memgen.accelerate.written import Written
+from memgen.core.memory import sparse_parameters
+from memgen.core.model import DGM
+from memgen.core.noise import Purpose, generator
+from memgen.recipes.settings import Recipe
+from memgen.training.losses import Value, compiled_loss
+from memgen.training.optimizer import Adam
+
+
+@dataclass
+class Best:
+    """The weights that scored validation rows best so far."""
+
+    weights: dict[str, Tensor] | None = None
+    epoch: int = 0
+    """After which epoch of the stage, ..."""
+    bound: float = -math.inf
+    """... and how."""
+
+    def offer(self, model: DGM, epoch: int, bound: float) -> bool:
+        """Keep the weights if they are better; says whether they are."""
+        better = bound > self.bound
+        if better:
+            self.weights = {name: value.clone() for name, value in model.state_dict().items()}
+            self.epoch, self.bound = epoch, bound
+        return better
+
+
+@dataclass
+class State:
+    """Everything that changes while training."""
+
+    model: DGM
+    optimizer: Adam
+    averaged: DGM | None
+    """The moving average of the weights, if the stage has one."""
+    generator: torch.Generator
+    """Of the rows' order, the binarisation and the noise of z."""
+    order: Tensor
+    """The order of the rows in the current epoch."""
+    log: Float[Tensor, "steps 3"]
+    """Loss, bound and gradient norm of each step of the current epoch."""
+    stage: int = 0
+    """The current one of the recipe."""
+    epoch: int = 0
+    """Finished epochs of the stage."""
+    step: int = 0
+    """Finished steps of the current epoch."""
+    seconds: float = 0.0
+    """Spent in training so far."""
+    best: Best = field(default_factory=Best)
+    """Of the stage, if it keeps them."""
+    compiled: Value | None = None
+    """The loss of a step as torch.compile has made it, if that was asked for."""
+    written: Written = field(default_factory=Written)
+    """The steps that are written down without autograd."""
+    whole: set[str] = field(default_factory=set)
+    """Row-sparse parameters that a checkpoint holds in full, because the recipe's seed did not make their values."""
+
+    @property
+    def result(self) -> DGM:
+        """The present model, for evaluation: the averaged weights if there are any, else the raw ones."""
+        return self.model if self.averaged is None else self.averaged
+
+    @property
+    def chosen_weights(self) -> dict[str, Tensor]:
+        """Those that are saved: the best of the stage so far if it keeps them, else the present ones."""
+        return self.result.state_dict() if self.best.weights is None else self.best.weights
+
+    def next_stage(self, recipe: Recipe) -> State:
+        """Begin the next stage with the weights that this one ended with."""
+        self.model.load_state_dict(self.chosen_weights)
+        state = begin(self.model, recipe, self.compiled is not None, self.stage + 1, foreign=True)
+        state.seconds = self.seconds
+        return state
+
+    def tensors(self) -> dict[str, Tensor]:
+        """For a checkpoint. Of row-sparse parameters only the rows that were ever touched; the others have the starting
+        values that the recipe's seed gives them, unless they came from elsewhere."""
+        kept = {
+            **self.model.state_dict(prefix="model."),
+            **({} if self.averaged is None else self.averaged.state_dict(prefix="averaged.")),
+            "generator": self.generator.get_state(),
+            "order": self.order,
+            "log": self.log,
+            "steps": torch.tensor(self.optimizer.t),
+            "kept": torch.tensor([self.best.epoch, self.best.bound], dtype=torch.float64),
+            **{f"best.{name}": value for name, value in (self.best.weights or {}).items()},
+        }
+        for slot in self.optimizer.slots:
+            kept[f"first.{slot.name}"], kept[f"second.{slot.name}"] = slot.first, slot.second
+            if slot.last is not None:
+                whole = slot.name in self.whole
+                rows = torch.arange(len(slot.last), device=slot.last.device) if whole else slot.rows
+                kept |= {key: kept[key][rows] for key in _keys(slot.name) if key in kept}
+                kept[f"rows.{slot.name}"], kept[f"last.{slot.name}"] = rows, slot.last[rows]
+        return kept
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """The opposite of `tensors`, for a state that has just begun with the model that the recipe builds."""
+        if self.optimizer.t:
+            raise ValueError("a state is restored before its first step")
+        tensors = dict(tensors)
+        self.optimizer.t = int(tensors["steps"])
+        self._restore_optimizer(tensors)
+        self.model.load_state_dict(_under("model.", tensors))
+        if self.averaged is not None:
+            self.averaged.load_state_dict(_under("averaged.", tensors))
+        self.generator.set_state(tensors["generator"])
+        self.order = tensors["order"].to(self.order.device)
+        self.log = tensors["log"].to(self.log.device)
+        if best := _under("best.", tensors):
+            weights = {name: value.to(self.order.device) for name, value in best.items()}
+            self.best = Best(weights, int(tensors["kept"][0]), float(tensors["kept"][1]))
+
+    def _restore_optimizer(self, tensors: dict[str, Tensor]) -> None:
+        """The moments; of row-sparse parameters `tensors` gets the rows that were never touched, too."""
+        averages = {} if self.averaged is None else self.averaged.state_dict()
+        for slot in self.optimizer.slots:
+            entries = (slot.value.data, averages.get(slot.name), slot.first, slot.second)
+            if slot.last is not None:
+                rows = tensors[f"rows.{slot.name}"].to(slot.last.device)
+                if len(rows) == len(slot.last):  # if all were touched, it makes no difference
+                    self.whole.add(slot.name)
+                slot.last[rows] = tensors[f"last.{slot.name}"].to(slot.last)
+                for key, whole in zip(_keys(slot.name), entries, strict=True):
+                    if whole is not None:
+                        whole[rows] = tensors[key].to(whole)
+                        tensors[key] = whole
+            slot.first.copy_(tensors[f"first.{slot.name}"])
+            slot.second.copy_(tensors[f"second.{slot.name}"])
+
+
+def _keys(name: str) -> tuple[str, str, str, str]:
+    """Where a checkpoint keeps what belongs to a parameter."""
+    return f"model.{name}", f"averaged.{name}", f"first.{name}", f"second.{name}"
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def begin(model: DGM, recipe: Recipe, compiled: bool = False, stage: int = 0, foreign: bool = False) -> State:
+    """The state before the first step of a stage. `compiled`: with torch.compile of its loss, which takes half a minute
+    and pays in long trainings of models that have no planned step. `foreign`: the weights are not those that the
+    recipe's seed gives, so a checkpoint must hold all of them.
+    """
+    settings = recipe.stages[stage].training
+    device = next(model.parameters()).device
+    averaged = copy.deepcopy(model) if settings.ema else None
+    optimizer = Adam(model, averaged, sparse_parameters(model))
+    nothing = torch.empty(0, device=device)
+    return State(
+        model,
+        optimizer,
+        averaged,
+        generator(settings.seed, Purpose.TRAINING, device),
+        nothing.long(),
+        nothing.reshape(0, 3),
+        stage,
+        compiled=compiled_loss(model, recipe.stage(stage)) if compiled else None,
+        whole=set(sparse_parameters(model)) if foreign else set(),
+    )
