@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from memgen.accelerate.library import library
 from memgen.core.model import DGM
 from memgen.data import Dataset
 from memgen.data.form import Form
@@ -22,6 +21,7 @@ from memgen.progress import Progress
 from memgen.recipes.build import build
 from memgen.recipes.settings import Recipe
 from memgen.runs.run import CHECKPOINT, Run, Saved, warm_start
+from memgen.training.execution import execution_path
 from memgen.training.fit import (
     Epoch,
     NonFiniteError,
@@ -188,7 +188,7 @@ def choose_device(name: str) -> str:
 
 def choose_execution(device: str, kept: dict[str, Any] | None, compiled: bool = False) -> dict[str, Any]:
     """What else the bits of a result depend on: decided when a run starts, kept when it is resumed."""
-    path = COMPILED if compiled else "plain" if library() is None else "native"
+    path = COMPILED if compiled else execution_path()
     if kept is None:
         threads, version = torch.get_num_threads(), torch.__version__
         return {"device": choose_device(device), "threads": threads, "torch": str(version), "path": path}

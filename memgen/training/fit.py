@@ -15,9 +15,6 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from memgen.accelerate.allocator import kept_memory
-from memgen.accelerate.library import flushed_denormals
-from memgen.accelerate.written import Written
 from memgen.core.layers import batch_norms, forget_statistics, write_statistics
 from memgen.core.likelihoods import check_values
 from memgen.core.memory import sparse_parameters
@@ -28,6 +25,7 @@ from memgen.data.dataset import Dataset
 from memgen.errors import FailedError, MemgenError
 from memgen.recipes.settings import Recipe, Training
 from memgen.tasks.density import Likelihood, log_likelihood
+from memgen.training.execution import PlannedSteps, flushed_denormals
 from memgen.training.initial import start_linear, start_mean
 from memgen.training.optimizer import Adam, Settings, slots_used
 
@@ -91,8 +89,8 @@ class State:
     """... after which epoch, and how."""
     compiled: Value | None = None
     """The loss of a step as torch.compile has made it, if that was asked for."""
-    written: Written = field(default_factory=Written)
-    """The steps that are written down without autograd."""
+    planned: PlannedSteps = field(default_factory=PlannedSteps)
+    """The steps that are done without autograd."""
     whole: set[str] = field(default_factory=set)
     """Row-sparse parameters that a checkpoint holds in full, because the weights of another run were their start."""
 
@@ -181,7 +179,7 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def begin(model: DGM, recipe: Recipe, compiled: bool = False) -> State:
     """The state before the first step; `compiled`: with torch.compile of its loss, which takes half a minute and
-    pays in long trainings of models that fused/ does not serve.
+    pays in long trainings of models that accelerate/ does not support.
     """
     settings = recipe.training
     device = next(model.parameters()).device
@@ -240,7 +238,7 @@ def fit(
         if state.step == 0:
             state.order = torch.randperm(len(rows), generator=state.generator, device=rows.device)
             state.log = torch.zeros(len(sizes), 3, device=rows.device)
-        with flushed_denormals(), kept_memory():  # without the first a step takes 3 times as long at K = 50
+        with flushed_denormals():  # without the first a step takes 3 times as long at K = 50
             for chosen in state.order[: sum(sizes)].split(sizes)[state.step :]:
                 x = drawn(rows, levels, chosen, state.generator) if data.stochastic else rows[chosen]
                 state.log[state.step] = train_step(state, batch_of(x, missing, chosen), recipe, len(sizes))
@@ -343,10 +341,10 @@ def train_step(state: State, batch: Batch, recipe: Recipe, steps: int) -> Float[
     beta = min(1.0, t / (steps * objective.kl_warmup_epochs)) if objective.kl_warmup_epochs else 1.0
     samples = objective.samples + (objective.estimator in CHOOSING)
     noise = model.noise(samples, len(batch.x), state.generator)
-    # `step_loss` says what is computed. For the paper's models fused/ has the same loss and gradients written down,
-    # with the KL term in full: without it 1.6 times as long at K = 1 on MNIST (benchmarks/pieces.py).
+    # `step_loss` says what is computed. For the paper's models accelerate/ has the same loss and gradients, with the KL
+    # term in full.
     whole = state.compiled is None and beta == 1
-    step = state.written.find(model, objective, batch, noise) if whole else None
+    step = state.planned.find(model, objective, batch) if whole else None
     if step is not None:
         report = step(batch, noise)
     else:
@@ -480,7 +478,7 @@ def finish_epoch(state: State, data: Dataset, rows: Float[Tensor, "N D"], recipe
     due = settings.evaluate_every > 0 and (last or state.epoch % settings.evaluate_every == 0)
     train_bound = valid_bound = None
     if due or last:
-        state.written = Written()  # its buffers would lie idle while rows are scored
+        state.planned = PlannedSteps()  # its buffers would lie idle while rows are scored
         state.optimizer.catch_up(settings.ema)
         _collect(state.result, rows, data.stochastic, settings.seed)
     if due:
