@@ -1,11 +1,13 @@
 """W h + b by the library that multiplies matrices fastest on this processor, inside torch.
 
-torch multiplies by MKL, which on AMD's processors leaves half of each vector unused; oneDNN, which torch has beside it,
-does not. Where it is not the faster one, or not there, this is torch's own function.
+torch multiplies by MKL, which leaves half of each vector of AMD's processors unused; oneDNN, which torch has beside it,
+does not. That counts from family 26 (Zen 5) on, which computes with the whole of a vector at once. Elsewhere, or where
+oneDNN is not there, this is torch's own function.
 """
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -65,7 +67,7 @@ def _product(h: Tensor, W: Tensor, b: Tensor | None) -> Tensor:
 
 
 def _supported(*tensors: Tensor | None) -> bool:
-    """float32 on a CPU of AMD, and nobody who must see through the formula."""
+    """float32 on such a processor, and nobody who must see through the formula."""
     return (
         _available()
         and all(t is None or (t.dtype is torch.float32 and t.device.type == "cpu") for t in tensors)
@@ -76,13 +78,27 @@ def _supported(*tensors: Tensor | None) -> bool:
     )
 
 
+FULL_WIDTH = 26
+"""The first family of AMD's processors that computes with 16 floats at once. On the one before oneDNN is no faster: the
+step of a two-level model took 1.02 to 1.16 times as long with it."""
+
+
 @cache
 def _available() -> bool:
-    """Whether torch has oneDNN's product, and the processor is AMD's."""
+    """Whether torch has oneDNN's product, and it is the faster one on this processor."""
     about = Path("/proc/cpuinfo")
     return (
         about.is_file()
-        and "AuthenticAMD" in about.read_text()
+        and full_width(about.read_text())
         and torch.backends.mkldnn.is_available()
         and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     )
+
+
+def full_width(about: str) -> bool:
+    """
+    >>> full_width("vendor_id : AuthenticAMD\\ncpu family : 26")
+    True
+    """
+    family = re.search(r"^cpu family\s*: (\d+)$", about, re.MULTILINE)
+    return "AuthenticAMD" in about and family is not None and int(family[1]) >= FULL_WIDTH
