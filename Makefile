@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test coverage lint types install clean
+.PHONY: demo test coverage sanitize lint types install clean
 
 demo: install
 	$(BIN)/memgen demo --out demo
@@ -15,6 +15,10 @@ test: install lint types
 # Watching every line takes half as long again.
 coverage: install
 	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term
+
+# All operations in C under the address and undefined-behaviour sanitizers.
+sanitize: install
+	$(BIN)/python -m pytest tests/test_operations.py -k sanitizer
 
 lint: install
 	$(BIN)/ruff check .

@@ -20,13 +20,13 @@ import time
 import torch
 from torch import Tensor
 
-from memgen.accelerate.library import flushed_denormals
 from memgen.core.model import DGM, Batch
 from memgen.core.objective import CHOOSING, ESTIMATORS, importance
 from memgen.data import Dataset, dataset
 from memgen.recipes.build import build
 from memgen.recipes.settings import Recipe
 from memgen.tasks.density import log_likelihood, standard_error
+from memgen.training.execution import flushed_denormals
 from memgen.training.fit import fit
 from memgen.training.state import State
 from memgen.training.statistics import collect_statistics

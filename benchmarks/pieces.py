@@ -3,9 +3,9 @@
     python -m benchmarks.pieces [--recipe mnist-mem-vae] [--samples 1] [--rounds 9] [--steps 15] [--compile]
 
 A step of a recipe (mnist-mem-vae if none is named) on MNIST, or on random rows where the recipe is of another width.
-One model, which has trained for 30 steps (for the shares of rows a second one); the pieces are taken out one at a time,
-in blocks that alternate in one process. With --compile also a model whose loss torch.compile has made of the plain
-formulas. The figures are medians of blocks and of ratios of neighbouring blocks.
+One model, which has trained for 30 steps (for the division of rows a second one); the pieces are taken out one at a
+time, in blocks that alternate in one process. With --compile also a model whose loss torch.compile has made of the
+plain formulas. The figures are medians of blocks and of ratios of neighbouring blocks.
 """
 
 from __future__ import annotations
@@ -20,41 +20,42 @@ from torch import Tensor
 
 from benchmarks.speed.clock import seconds, spread, times_faster
 from benchmarks.speed.rows import rows as mnist
-from memgen.accelerate.allocator import kept_memory
-from memgen.accelerate.library import flushed_denormals, library
+from memgen.accelerate.calls import bind
+from memgen.accelerate.library import library
 from memgen.core.model import Batch
 from memgen.recipes.build import build
 from memgen.recipes.settings import Recipe
 from memgen.training.batches import byte_levels, drawn
+from memgen.training.execution import flushed_denormals
 from memgen.training.fit import train_step
 from memgen.training.state import begin
 
-SHARED = "rows shared between threads"
+DIVIDED = "rows divided among workers"
 """Without it all threads work on each call together; a model of its own."""
-FORMULAS, OPTIMIZER, FLUSHING, BYTES = "kernels of formulas", "kernel of the optimizer", "flushing denormals", "bytes"
-WRITTEN = "the step written down"
-"""Without it autograd finds the gradients; without the kernels of formulas, too."""
-KEEPING = "memory that is kept"
+OPTIMIZER, FLUSHING, BYTES = "accelerated optimizer", "flushing denormals", "bytes"
+PLANNED = "the planned step"
+"""Without it autograd finds the gradients of the plain formulas."""
 PRODUCTS = "matrix products of our own"
 """Without them those of torch's BLAS."""
-PIECES = (WRITTEN, PRODUCTS, FORMULAS, OPTIMIZER, FLUSHING, BYTES, KEEPING)
+PIECES = (PLANNED, PRODUCTS, OPTIMIZER, FLUSHING, BYTES)
+
+
+def use_own_products(on: bool) -> None:
+    bind("use_own_products", on, torch.zeros((), dtype=torch.int64))()
 
 
 @contextmanager
 def without(*pieces: str) -> Iterator[None]:
     """Inside, these pieces are missing."""
     with ExitStack() as stack:
-        if {WRITTEN, FORMULAS} & {*pieces}:
-            stack.enter_context(patch("memgen.accelerate.written.Written.find", lambda *arguments: None))
-        if FORMULAS in pieces:
-            stack.enter_context(patch("memgen.accelerate.functions.serves", lambda *tensors: False))
+        if PLANNED in pieces:
+            stack.enter_context(patch("memgen.training.execution.PlannedSteps.find", lambda *arguments: None))
         if OPTIMIZER in pieces:
-            stack.enter_context(patch("memgen.training.optimizer.serves", lambda *tensors: False))
-        if PRODUCTS in pieces and (kernels := library()) is not None:
-            kernels.use_own_products(0)
-            stack.callback(kernels.use_own_products, 1)
+            stack.enter_context(patch("memgen.accelerate.optimizer_step", lambda *arguments: None))
+        if PRODUCTS in pieces and library() is not None:
+            use_own_products(False)
+            stack.callback(use_own_products, True)
         stack.enter_context(nullcontext() if FLUSHING in pieces else flushed_denormals())
-        stack.enter_context(nullcontext() if KEEPING in pieces else kept_memory())
         yield
 
 
@@ -75,7 +76,7 @@ def whole_step(rows: Tensor, recipe: Recipe) -> Callable[[bool], None]:
     """The step with all threads at work on each call."""
     step = step_of(rows, recipe)
     with patch("memgen.accelerate.step.ENTRIES", 10**12):
-        for _ in range(30):  # in the first of these it is written down
+        for _ in range(30):  # in the first of these it is planned
             step(True)
     return step
 
@@ -98,7 +99,7 @@ def main() -> None:
     for piece in PIECES:
         cases[f"without {piece}"] = own, (piece,)
     if torch.get_num_threads() > 1:
-        cases[f"without {SHARED}"] = whole_step(rows, recipe), ()
+        cases[f"without {DIVIDED}"] = whole_step(rows, recipe), ()
     cases["without any of these"] = own, PIECES
     if options.compile:
         cases["torch.compile of the loss"] = step_of(rows, recipe, compiled=True), ()

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from memgen.accelerate.functions import EPSILON
-from memgen.core.layers import NORMS, BatchNorm, Dense, MemoryLayer
+from memgen.core.layers import EPSILON, NORMS, BatchNorm, Dense, MemoryLayer
 from memgen.core.likelihoods import Gaussian
 from memgen.core.memory import ATTENTIONS, Memory, Mlp
 from memgen.core.model import DGM, Conditional

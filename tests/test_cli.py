@@ -17,7 +17,6 @@ import torch
 from PIL import Image
 
 import memgen
-from memgen.accelerate.library import library
 from memgen.cli.main import main
 from memgen.data import DATASETS
 from memgen.recipes import listing
@@ -26,6 +25,7 @@ from memgen.runs.run import Run
 from memgen.runs.session import choose_execution
 from memgen.runs.storage import load_tensors, save_tensors
 from memgen.tasks.density import Likelihood, log_likelihoods
+from memgen.training.execution import execution_path
 from memgen.training.fit import Epoch
 
 QUICK = ["--set", "training.epochs=3", "--set", "training.evaluate_every=2", "--set", "training.evaluate_rows=50"]
@@ -484,7 +484,7 @@ def test_a_start_that_was_killed_leaves_no_obstacle(tmp_path: Path) -> None:
 def test_a_resumed_run_stays_on_its_device_and_notes_another_torch(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = "plain" if library() is None else "native"
+    path = execution_path()
     kept = {"device": "cpu", "threads": torch.get_num_threads(), "torch": "1.0", "path": path}
     with pytest.warns(UserWarning, match=r"started with torch 1\.0"):
         assert choose_execution("auto", kept) == kept

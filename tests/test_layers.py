@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from memgen.accelerate.functions import EPSILON, standardised_mean
-from memgen.core.layers import BatchNorm, Dense, Frozen, has_statistics, write_statistics
+from memgen.core.layers import EPSILON, BatchNorm, Dense, Frozen, has_statistics, standardised_mean, write_statistics
 from memgen.core.model import Batch
 from memgen.core.noise import Purpose, generator
 from memgen.data import dataset

@@ -9,8 +9,7 @@ from jaxtyping import TypeCheckError
 from numpy.typing import NDArray
 from torch import Tensor
 
-from memgen.accelerate.functions import EPSILON
-from memgen.core.layers import NORMS, Dense, MemoryLayer
+from memgen.core.layers import EPSILON, NORMS, Dense, MemoryLayer
 from memgen.core.memory import ATTENTIONS, COMPOSITIONS, SPARSE_ATTENTIONS, Attention, Memory, Preference, ProductKeys
 from memgen.errors import MemgenError
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -22,7 +21,6 @@ from benchmarks.speed.evaluation import BATCH_SIZE, memgen_scores, trained
 from benchmarks.speed.machine import peak_memory
 from benchmarks.speed.rows import stand_in
 from benchmarks.speed.steps import memgen_steps
-from memgen.accelerate.allocator import kept_memory
 from memgen.core.noise import binarise
 from memgen.recipes.settings import Recipe
 
@@ -47,12 +45,10 @@ def main(text: str) -> None:
     torch.set_num_threads(spec["threads"])
     before = peak_memory()
     run, units = action(spec)
-    # As in an epoch; an evaluation has nothing of the kind.
-    with kept_memory() if spec["samples"] is None else nullcontext():
-        # Weights at their start are not what one trains with, but no point is worth minutes of waiting.
-        warm = repeated(run, 1, spec["warm"], WARM_SECONDS)
-        block = max(1, round(BLOCK_SECONDS / min(warm)))
-        times = [taken / units for taken in repeated(run, block, spec["repeats"], SECONDS)]
+    # Weights at their start are not what one trains with, but no point is worth minutes of waiting.
+    warm = repeated(run, 1, spec["warm"], WARM_SECONDS)
+    block = max(1, round(BLOCK_SECONDS / min(warm)))
+    times = [taken / units for taken in repeated(run, block, spec["repeats"], SECONDS)]
     print(json.dumps({"seconds": times, "peak_bytes": peak_memory(), "before_bytes": before}))
 
 

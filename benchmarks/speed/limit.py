@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from benchmarks.speed.clock import Action, Spread, seconds
 from benchmarks.speed.record import Record, Scale
-from memgen.accelerate.program import Program, Tape, blas
-from memgen.accelerate.share import ROWS
+from memgen.accelerate.program import Plan, Program, blas
+from memgen.accelerate.worker import ROWS
 from memgen.core.layers import MemoryLayer
 from memgen.core.memory import Memory
 from memgen.core.model import DGM, Conditional
@@ -96,7 +96,7 @@ def products(recipe: Recipe, K: int, B: int) -> list[Product]:
     """All matrix products of a training step with K samples of each of B rows.
 
     Backward of h W: the gradient of W is h' g, that of h is g W'. The first layer of Q has no use for the second. With
-    the estimator "single" one of the K samples is enough for the way back.
+    the estimator "single" one of the K samples is enough for the backward pass.
     """
     model = outline(recipe)
     single = recipe.objective.estimator in CHOOSING
@@ -170,7 +170,7 @@ class Fastest:
         return total(all_products, self.best)
 
     def _ways(self, shape: Shape) -> Iterator[Action]:
-        """By torch, on all threads, and block by block, each thread with its share of them."""
+        """By torch, on all threads, and block by block, each thread with some of them."""
         for left, right, out in self._layouts(shape):
             yield partial(torch.mm, left, right, out=out)
             yield from _together(_blocks_of_rows(left, right, out))
@@ -196,11 +196,11 @@ class Fastest:
 
 
 Cut = list[list[tuple[Tensor, Tensor, Tensor, float]]]
-"""Of a product, for every thread: a, b, out and more, for out = a b + more * out."""
+"""Of a product, for every thread: a, b, out and keep, for out = a b + keep * out."""
 
 
-def _shares(*matrices: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """A share of the rows of each for every thread."""
+def _of_workers(*matrices: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Some rows of each for every thread."""
     return zip(*(matrix.tensor_split(torch.get_num_threads()) for matrix in matrices), strict=True)
 
 
@@ -208,7 +208,7 @@ def _blocks_of_rows(left: Tensor, right: Tensor, out: Tensor) -> Cut:
     """left times right, some rows at a time."""
     return [
         [(some, right, place, 0.0) for some, place in zip(own.split(ROWS), to.split(ROWS), strict=True)]
-        for own, to in _shares(left, out)
+        for own, to in _of_workers(left, out)
     ]
 
 
@@ -218,7 +218,7 @@ def _blocks_of_inner(left: Tensor, right: Tensor) -> Cut:
     outs = [left.new_zeros(left.shape[1], right.shape[1]) for _ in range(torch.get_num_threads())]
     return [
         [(some.t(), others, out, 1.0) for some, others in zip(a.split(ROWS), b.split(ROWS), strict=True)]
-        for (a, b), out in zip(_shares(left, right), outs, strict=True)
+        for (a, b), out in zip(_of_workers(left, right), outs, strict=True)
     ]
 
 
@@ -226,13 +226,13 @@ def _together(cut: Cut) -> Iterator[Action]:
     """All of them, every thread its own; nothing where that cannot be done here."""
     if not blas():
         return
-    tapes = [Tape() for _ in cut]
-    for tape, own in zip(tapes, cut, strict=True):
-        for a, b, out, more in own:
-            tape.product(a, b, out, more)
-    program = Program([tape.calls for tape in tapes], [], 0)
-    if program.run():  # there are as many threads as lists
-        yield lambda: program.run() and tapes  # which hold what the program knows by address
+    plans = [Plan() for _ in cut]
+    for plan, own in zip(plans, cut, strict=True):
+        for a, b, out, keep in own:
+            plan.product(a, b, out, keep)
+    program = Program(plans, [])
+    if program.run():  # there are as many threads as plans
+        yield program.run
 
 
 def settled(records: Sequence[Record], fastest: Fastest) -> list[Record]:

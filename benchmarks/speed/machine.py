@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from memgen import __version__
+from memgen.accelerate.calls import bind
 from memgen.accelerate.library import library
 
 
@@ -40,10 +41,16 @@ def processor() -> str:
 def apart() -> float | None:
     """Seconds from when one thread writes a number to when another sees it, at best: where the cores of a virtual
     machine lie is its host's business, and it may change from one minute to the next. None where nobody can tell."""
-    kernels = library()
-    if kernels is None or torch.get_num_threads() < 2:
+    if library() is None or torch.get_num_threads() < 2:
         return None
-    return min(kernels.apart(10_000) for _ in range(5)) or None
+    seconds = torch.zeros((), dtype=torch.float64)
+    call = bind("apart", 10_000, seconds)
+
+    def once() -> float:
+        call()
+        return float(seconds)
+
+    return min(once() for _ in range(5)) or None
 
 
 def memory() -> int:

@@ -19,12 +19,11 @@ from benchmarks.speed.loop import loop_step
 from benchmarks.speed.peer import missing, peer
 from benchmarks.speed.record import Record, Scale
 from benchmarks.speed.rows import batches
-from memgen.accelerate.allocator import kept_memory
-from memgen.accelerate.library import flushed_denormals
 from memgen.core.model import Batch
 from memgen.recipes.build import build
 from memgen.recipes.settings import Recipe
 from memgen.training.batches import byte_levels, drawn
+from memgen.training.execution import flushed_denormals
 from memgen.training.fit import train_step
 from memgen.training.state import State, begin
 
@@ -60,7 +59,7 @@ def memgen_steps(rows: Float[Tensor, "N D"], recipe: Recipe, compiled: bool = Fa
         state.step += 1
 
     def steps(count: int) -> float:
-        with flushed_denormals(), kept_memory():  # as in an epoch; the others in this table decide for themselves
+        with flushed_denormals():  # as in an epoch; the others in this table decide for themselves
             return repeating(step)(count)
 
     return state, steps

@@ -1,1 +1,66 @@
-"""Fast paths for the paper's models: planned training steps and evaluations in C."""
+"""What is fast: the paper's models by compiled plans, in C, where the plain formulas would take longer.
+
+Whoever asks gets a function, or None where a model or a machine is not supported, and then uses the plain code:
+autograd, `tasks.density.log_weights`, the formulas of `training.optimizer`. Nothing else of the package knows how
+anything is computed here, and tests/test_accelerate.py holds every function to its plain definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jaxtyping import Float64
+    from torch import Tensor
+
+    from memgen.accelerate.adam import AdamStep, Moments, Rows
+    from memgen.accelerate.single import SingleStep
+    from memgen.accelerate.step import PlannedStep
+    from memgen.core.likelihoods import GaussianColumns
+    from memgen.core.model import DGM, Batch, Levels
+    from memgen.recipes.settings import Objective
+
+
+def training_step(model: DGM, objective: Objective, batch_size: int) -> PlannedStep | SingleStep | None:
+    """(batch, noise) -> loss and bound, with the gradients of the loss left in the parameters.
+
+    It is good as long as it has not `moved`, and for a call as long as it is `alone`: with nothing hooked or frozen.
+    """
+    from memgen.accelerate.single import SingleStep
+    from memgen.accelerate.step import PlannedStep, supports
+
+    if not supports(model, objective):
+        return None
+    return (SingleStep if objective.estimator == "single" else PlannedStep)(
+        model, objective, objective.samples, batch_size
+    )
+
+
+def log_weights(model: DGM, batch: Batch, q: GaussianColumns) -> Callable[[Levels], Float64[Tensor, "K B"]] | None:
+    """noise -> log w of a frozen model, for rows whose q(z|x) is known."""
+    from memgen.accelerate.decoding import Decoders, supports
+
+    return Decoders(model, batch.x, q) if batch.observed is None and supports(model) else None
+
+
+def optimizer_step(every: Sequence[Moments], read: Sequence[Rows]) -> AdamStep | None:
+    """(numbers, read) -> the norm of the gradients, all parameters being changed."""
+    from memgen.accelerate.adam import AdamStep, supports
+
+    return AdamStep(every) if supports(every, read) else None
+
+
+def available() -> bool:
+    """Whether the C library is there."""
+    from memgen.accelerate.library import library
+
+    return library() is not None
+
+
+def flush_denormals(on: bool) -> None:
+    """On all threads but the one that calls, which torch can set itself."""
+    if available():
+        from memgen.accelerate.calls import bind
+
+        bind("flush_denormals", on)()

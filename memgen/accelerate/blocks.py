@@ -35,7 +35,7 @@ class Block(NamedTuple):
 
 def blocks(K: int, B: int, largest: int, most: int) -> list[Block]:
     """K samples of B rows in order, in blocks of about the same size: several samples of all rows, or, where that is
-    too much, one sample of some rows. There are as many as the largest of all shares, which has so many rows, needs.
+    too much, one sample of some rows. There are as many as the worker with the most rows needs, who has `largest`.
 
     >>> [(block.sample, block.samples, block.row, block.rows) for block in blocks(5, 2, 2, most=4)]
     [(0, 1, 0, 2), (1, 2, 0, 2), (3, 2, 0, 2)]

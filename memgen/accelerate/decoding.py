@@ -1,8 +1,7 @@
-"""log w of many samples of a few rows, for the paper's models: P as a list of calls (native/program.py).
+"""log w of many samples of a few rows, for the paper's models: P as a plan.
 
-`density.log_weights` says what is computed; tests/test_density.py holds both together. A few hundred rows at a time go
-through the whole net, so that what one call has written the next finds in the cache: an evaluation takes 0.94 of the
-time that it takes with torch's own calls on all samples of a block.
+`tasks.density.log_weights` says what is computed; tests/test_density.py holds both together. A few hundred rows at a
+time go through the whole net, so that what one call has written the next finds in the cache.
 """
 
 from __future__ import annotations
@@ -15,20 +14,22 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook as has_global_hooks
 
-from memgen.accelerate.functions import MOST_PAIRS
-from memgen.accelerate.library import addresses, serves
-from memgen.accelerate.program import Program, Tape, blas
+from memgen.accelerate.library import serves
+from memgen.accelerate.program import Plan, Program, blas
 from memgen.core.layers import Frozen, MemoryLayer
 from memgen.core.likelihoods import Bernoulli, Gaussian, GaussianColumns
 from memgen.core.memory import Attention, Memory, Mlp, ProductKeys, Sum, pairs_of_ranks, softmax
 from memgen.core.model import DGM, Conditional, Levels
+from memgen.core.products import Linear
 
+MOST_PAIRS = 1024
+"""Of ranks: C sorts them by insertion, which is for few."""
 ROWS = 400
 """Through the net at once: of 200 to 2,000 this was fastest."""
 
 
-def fits(model: DGM) -> bool:
-    """Whether P of a frozen model can be written down: the classes of the paper's models, one level, layers that fit
+def supports(model: DGM) -> bool:
+    """Whether P of a frozen model can be planned: the classes of the paper's models, one level, layers that fit
     each other, nothing hooked, float32 on the CPU, and a torch whose matrix products are MKL's."""
     p = model.p[0]
     return (
@@ -110,7 +111,7 @@ def _sizes(linear: nn.Linear) -> tuple[int, ...]:
 
 
 def linear_fits(module: nn.Module) -> bool:
-    return type(module) is nn.Linear and module.bias is not None
+    return type(module) in (nn.Linear, Linear) and module.bias is not None
 
 
 def read(layer: MemoryLayer) -> int:
@@ -128,36 +129,34 @@ class Chosen(NamedTuple):
 
 
 def recall(
-    tape: Tape, layer: MemoryLayer, h_g: Tensor, h_a: Tensor, h_m: Tensor, out: Tensor, chosen: Chosen | None = None
+    plan: Plan, layer: MemoryLayer, h_g: Tensor, h_a: Tensor, h_m: Tensor, out: Tensor, chosen: Chosen | None = None
 ) -> None:
     """h_a = f_a(h_g), h_m = M h_a and f_c(h_g, h_m); `chosen` is for product keys."""
     attention, memory, composition = layer.attention, cast(Memory, layer.memory), layer.composition
     if chosen is not None:
-        _choose(tape, cast(ProductKeys, attention), h_g, h_a, chosen)
+        _choose(plan, cast(ProductKeys, attention), h_g, h_a, chosen)
     else:
-        tape.linear(cast(Attention, attention).A, h_g, h_a)
+        plan.linear(cast(Attention, attention).A, h_g, h_a)
     if attention.squash is softmax:
-        tape.add("softmax", h_a, *h_a.shape, h_a)
+        plan.add("softmax", h_a, h_a)
     else:
-        tape.add("sigmoid", h_a, h_a.numel(), h_a)
+        plan.add("sigmoid", h_a, h_a)
     if chosen is not None:
-        tape.add("read_rows", memory.M, chosen.slots, h_a, *h_a.shape, memory.M.shape[1], h_m)
+        plan.add("read_rows", memory.M, chosen.slots, h_a, h_m)
     else:
-        tape.product(h_a, memory.M, h_m)
+        plan.product(h_a, memory.M, h_m)
     if isinstance(composition, Mlp):
-        tape.add("mlp", h_g, h_m, *h_g.shape, addresses(coefficients(composition)), out)
+        plan.add("mlp", h_g, h_m, coefficients(composition), out)
     else:
-        tape.add("sum", h_g, h_m, h_g.numel(), out)
+        plan.add("add", h_g, h_m, out)
 
 
-def _choose(tape: Tape, keys: ProductKeys, h_g: Tensor, scores: Tensor, chosen: Chosen) -> None:
+def _choose(plan: Plan, keys: ProductKeys, h_g: Tensor, scores: Tensor, chosen: Chosen) -> None:
     """The slots of the largest scores, and these."""
     h_1, h_2 = h_g.split(keys.halves, 1)
-    tape.linear(keys.first, h_1, chosen.first)
-    tape.linear(keys.second, h_2, chosen.second)
-    pairs = keys.pairs.contiguous()
-    sizes = (pairs.shape[1], len(h_g), keys.side, min(keys.top, keys.side), keys.top)
-    tape.add("largest_sums", chosen.first, chosen.second, pairs, *sizes, scores, chosen.slots)
+    plan.linear(keys.first, h_1, chosen.first)
+    plan.linear(keys.second, h_2, chosen.second)
+    plan.add("largest_sums", chosen.first, chosen.second, keys.pairs.contiguous(), scores, chosen.slots)
 
 
 def coefficients(m: Mlp) -> tuple[Tensor, ...]:
@@ -169,27 +168,27 @@ class Decoder:
     """log w of K samples of rows x with the posterior q, each call with other noise."""
 
     def __init__(self, model: DGM, x: Float[Tensor, "B D"], q: GaussianColumns, K: int) -> None:
-        self.tape, self.x = Tape(), x.contiguous()
+        self.plan, self.x = Plan(), x.contiguous()
         (B, d), new = q.mean.shape, x.new_empty
-        self.noise, z, log_q, log_p = new(K, B, d), new(K, B, d), new(K, B), new(K, B)
+        self.noise, h, log_q, log_p = new(K, B, d), new(K * B, d), new(K, B), new(K * B)
         self.log_w = new(K, B, dtype=torch.float64)
-        self.tape.add("reparameterise", q.mean.contiguous(), q.log_variance.contiguous(), self.noise, K, B, d, z, log_q)
-        p, h = cast(Conditional, model.p[0]), z.flatten(0, 1)
+        z, p = h, cast(Conditional, model.p[0])
+        self.plan.add("reparameterise", q.mean.contiguous(), q.log_variance.contiguous(), self.noise, z, log_q)
         for layer in p.layers:
             h = self._layer(layer, h)
         self._head(p.head, h, K, log_p)
-        self.tape.add("log_weights", log_p, z, log_q, K * B, d, self.log_w)
-        self.program = Program([self.tape.calls], [], 0)
+        self.plan.add("log_weights", log_p, z, log_q, self.log_w)
+        self.program = Program([self.plan], [])
 
     def _layer(self, layer: nn.Module, h: Tensor) -> Tensor:
         dense = cast(Frozen, layer.dense if isinstance(layer, MemoryLayer) else layer)
         h_g = h.new_empty(len(h), len(dense.bias))
-        self.tape.product(h, dense.weight.t(), h_g)
-        self.tape.add("add_bias_relu", h_g, *h_g.shape, dense.bias)
+        self.plan.product(h, dense.weight.t(), h_g)
+        self.plan.add("add_bias_relu", h_g, dense.bias)
         if not isinstance(layer, MemoryLayer):
             return h_g
         h_a, h_m, out = h.new_empty(len(h), read(layer)), *(torch.empty_like(h_g) for _ in "mo")
-        recall(self.tape, layer, h_g, h_a, h_m, out, self._chosen(layer.attention, h_a))
+        recall(self.plan, layer, h_g, h_a, h_m, out, self._chosen(layer.attention, h_a))
         return out
 
     def _chosen(self, attention: nn.Module, h_a: Tensor) -> Chosen | None:
@@ -202,14 +201,14 @@ class Decoder:
         shape = (len(h), self.x.shape[1])
         if isinstance(head, Bernoulli):
             products = h.new_empty(shape)
-            self.tape.product(h, head.logits.weight.t(), products)
-            self.tape.add("bernoulli", products, head.logits.bias, self.x, K, *self.x.shape, log_p)
+            self.plan.product(h, head.logits.weight.t(), products)
+            self.plan.add("bernoulli", products, head.logits.bias, self.x, K, log_p)
             return
         head = cast(Gaussian, head)
         mean, raw = h.new_empty(shape), h.new_empty(shape)
-        self.tape.linear(head.mean, h, mean)
-        self.tape.linear(head.log_variance, h, raw)
-        self.tape.add("gaussian", mean, raw, self.x, K, *self.x.shape, float(head.floor) ** 2, log_p)
+        self.plan.linear(head.mean, h, mean)
+        self.plan.linear(head.log_variance, h, raw)
+        self.plan.add("gaussian", mean, raw, self.x, K, float(head.floor) ** 2, log_p)
 
     def __call__(self, noise: Float[Tensor, "K B d"]) -> Float64[Tensor, "K B"]:
         self.noise.copy_(noise)

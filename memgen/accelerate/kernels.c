@@ -3,7 +3,8 @@
    A matrix is (rows, units), row by row. Between two matrix products torch would walk over such a matrix many times, and
    at K = 50 each walk leaves the cache; here a formula and its derivative are one walk each, in tiles that stay in it.
    Sums over rows are kept per thread and added in the order of the threads, so that a result depends on the number of
-   threads alone. functions.py and program.c call these; the former says what they compute; tests/test_native.py holds them to plain torch. */
+   threads alone. The functions that operations.py lists have the operands that stand there, and return an error code.
+   tests/test_accelerate.py holds them to plain torch. */
 
 #include <omp.h>
 #include <sched.h>
@@ -19,6 +20,18 @@
 #define PAUSE (void)0
 #define ORDERED (void)0
 #endif
+
+/* What an operation returns. */
+enum { DONE = 0, NO_MEMORY = 1, OUT_OF_RANGE = 2 };
+
+/* Memory that is zero, or NULL if there is none; NO_MEMORY_AT_ALL is for tests. */
+static void *zeros(size_t count, size_t size) {
+#ifdef NO_MEMORY_AT_ALL
+    return (void)count, (void)size, NULL;
+#else
+    return calloc(count ? count : 1, size);
+#endif
+}
 
 #if defined(__AVX512F__)
 #define WIDTH 16
@@ -81,7 +94,7 @@ static inline V times_power_of_2(V x, V n) { return x * (V)((__builtin_convertve
 static inline V where_positive(V condition, V x) { return choose(condition > 0, x, all(0)); }
 #endif
 static inline V positive(V x) { return at_least(0, x); }
-static inline float sum(V v) {
+static inline float sum_of(V v) {
     float s = 0;
     EACH(i, WIDTH) s += v[i];
     return s;
@@ -102,7 +115,7 @@ static inline V exp_(V x) {
     p = p * r + 1.0f;
     return times_power_of_2(p, n);
 }
-static inline V sigmoid(V x) { return 1.0f / (1.0f + exp_(-x)); }
+static inline V sigmoid_(V x) { return 1.0f / (1.0f + exp_(-x)); }
 
 /* log(1 + e^x) = max(x, 0) + log(1 + e^-|x|), and a sum of such logarithms is the logarithm of a product, whose factors are
    2 at most: a hundred of them cannot overflow. Measured, twice as fast as a logarithm each; rounding a factor costs 6e-8. */
@@ -124,43 +137,46 @@ static inline float sum_of_logs(V factors, long k) {
             if ((units) >= WIDTH) {                                                                                   \
                 const long j = done + WIDTH <= (units) ? done : (units) - WIDTH, k = WIDTH;                           \
                 const V fresh = choose(lanes() < (int32_t)(done - j), all(0), all(1));                                \
+                (void)fresh; /* not everybody sums */                                                                 \
                 __VA_ARGS__                                                                                           \
             } else {                                                                                                  \
                 const long j = 0, k = (units);                                                                        \
                 const V fresh = all(1);                                                                               \
+                (void)fresh;                                                                                          \
                 __VA_ARGS__                                                                                           \
             }                                                                                                         \
         }                                                                                                             \
     }
 
-/* Small matrices are done by one thread: waking the others takes longer. So is a share of the rows (program.c). */
+/* Small matrices are done by one thread: waking the others takes longer. So is what a worker has (program.c). */
 static int threads_for(long entries) { return entries < 16384 || omp_in_parallel() ? 1 : omp_get_max_threads(); }
 
-/* Where the rows are shared between threads that each go through a whole program, some sums are over the rows of all: the
-   threads meet, and each takes what the others have brought. There are two sets of tables, because one thread may have
-   gone on to the next meeting while another still reads. */
+/* Where the rows are shared between threads, each is a worker that goes through a whole list of calls. Some sums are over the
+   rows of all: the workers wait for each other at a barrier, and each takes what the others have brought. There are two sets of
+   tables, because one worker may have gone on to the next barrier while another still reads. */
 typedef struct {
-    long shares, size; /* threads; floats of a table */
-    float *tables;     /* 2 x shares x size */
-    long arrived, met; /* how many are here, and how many meetings there were */
-} Meeting;
+    long workers, size;   /* threads; floats of a table */
+    float *tables;        /* 2 x workers x size */
+    long arrived, passed; /* how many are here, and how often all were */
+} Barrier;
 typedef struct {
-    Meeting *meeting;
-    long index, met; /* which of the threads it is, and at how many meetings it was */
-} Seat;              /* NULL: there is nobody else */
+    Barrier *barrier;
+    long index, passed; /* which of the workers it is, and how many barriers it has passed */
+} Worker;               /* NULL: there is nobody else */
 
-static float *table(const Seat *seat, long index) {
-    const Meeting *m = seat->meeting;
-    return m->tables + (seat->met % 2 * m->shares + index) * m->size;
+static float *table(const Worker *worker, long index) {
+    const Barrier *all = worker->barrier;
+    return all->tables + (worker->passed % 2 * all->workers + index) * all->size;
 }
-static void meet(Seat *seat) {
-    Meeting *m = seat->meeting;
-    long met = seat->met;
-    if (__atomic_add_fetch(&m->arrived, 1, __ATOMIC_ACQ_REL) == m->shares) {
-        m->arrived = 0;
-        __atomic_store_n(&m->met, met + 1, __ATOMIC_RELEASE);
+/* Wait until all have come to this place. */
+static void wait_for_all(Worker *worker) {
+    Barrier *all = worker->barrier;
+    long passed = worker->passed;
+    if (__atomic_add_fetch(&all->arrived, 1, __ATOMIC_ACQ_REL) == all->workers) {
+        all->arrived = 0;
+        __atomic_store_n(&all->passed, passed + 1, __ATOMIC_RELEASE);
     }
-    for (long tries = 0; __atomic_load_n(&m->met, __ATOMIC_ACQUIRE) == met; tries++) {
+    for (long tries = 0; __atomic_load_n(&all->passed, __ATOMIC_ACQUIRE) == passed; tries++) {
         PAUSE;
         /* The one that is late may need this processor. But one that sleeps, a virtual machine's host gives away, and it
            comes back late itself: not before some milliseconds. */
@@ -168,29 +184,36 @@ static void meet(Seat *seat) {
         else if (tries > 100) sched_yield();
     }
 }
-/* Add up what all have: own becomes the sum, in the order of the threads. */
-static void add_all(float *own, long size, Seat *seat) {
-    if (!seat) return;
-    memcpy(table(seat, seat->index), own, 4 * size);
-    meet(seat);
-    memcpy(own, table(seat, 0), 4 * size);
-    for (long t = 1; t < seat->meeting->shares; t++) EACH(j, size) own[j] += table(seat, t)[j];
-    seat->met++;
+static int barrier(Worker *worker) {
+    if (!worker) return DONE;
+    wait_for_all(worker);
+    worker->passed++;
+    return DONE;
+}
+/* Add up what all have: own becomes the sum, in the order of the workers. */
+static void add_all(float *own, long size, Worker *worker) {
+    if (!worker) return;
+    memcpy(table(worker, worker->index), own, 4 * size);
+    wait_for_all(worker);
+    memcpy(own, table(worker, 0), 4 * size);
+    for (long t = 1; t < worker->barrier->workers; t++) EACH(j, size) own[j] += table(worker, t)[j];
+    worker->passed++;
 }
 
-/* out = the parts of all threads together, each `size` floats, or `more` by them than it was; the parts are let go of. */
-static void put_parts(float *parts, int threads, long size, int more, float *out) {
+/* out = the parts of all threads together, each `size` floats, or, to `accumulate`, that is added to it; the parts are let go of. */
+static void put_parts(float *parts, int threads, long size, int accumulate, float *out) {
     for (int t = 1; t < threads; t++) EACH(j, size) parts[j] += parts[t * size + j];
-    if (more) EACH(j, size) out[j] += parts[j];
+    if (accumulate) EACH(j, size) out[j] += parts[j];
     else memcpy(out, parts, 4 * size);
     free(parts);
 }
 
 /* Mean and biased variance of every unit over all rows. Tile by tile in two passes, then Chan's update. */
-void moments(const float *h, long rows, long units, float *mean, float *variance) {
+static int moments(const float *h, long rows, long units, float *mean, float *variance) {
     int most = threads_for(rows * units), threads = 1;
     most = most < rows ? most : rows; /* every thread has a row */
-    float *parts = calloc((size_t)most * 4 * units, 4);
+    float *parts = zeros((size_t)most * 4 * units, 4);
+    if (!parts) return NO_MEMORY;
     #pragma omp parallel num_threads(most)
     {
         #pragma omp single
@@ -228,6 +251,7 @@ void moments(const float *h, long rows, long units, float *mean, float *variance
     }
     EACH(j, units) variance[j] /= rows;
     free(parts);
+    return DONE;
 }
 
 /* Mean and variance of `before` rows become those of n more rows, too: Chan's update, here of the variance itself. */
@@ -240,73 +264,69 @@ static void merge(float *mean, float *variance, float before, const float *m, co
     }
 }
 
-/* numbers: mean, variance and three more, `units` each. The first two become those of these rows and of the `before` rows
+/* numbers: mean, variance and three accumulate, `units` each. The first two become those of these rows and of the `before` rows
    that have been gathered already. */
-static void gather(const float *h, long rows, long units, long before, float *numbers) {
+static int gather(const float *h, long rows, long units, long before, float *numbers) {
     float *variance = numbers + units, *m = numbers + 3 * units, *v = m + units;
-    if (before == 0) moments(h, rows, units, numbers, variance);
-    else {
-        moments(h, rows, units, m, v);
-        merge(numbers, variance, before, m, v, rows, units);
-    }
+    if (before == 0) return moments(h, rows, units, numbers, variance);
+    const int error = moments(h, rows, units, m, v);
+    if (error) return error;
+    merge(numbers, variance, before, m, v, rows, units);
+    return DONE;
 }
 
 /* The gathered mean and variance of this thread's rows become the mean of the rows of all, 1 / sqrt(variance + epsilon) and,
    if there is a gamma, gamma times that. */
-static void settle(float *numbers, long rows, long units, const float *gamma, float epsilon, Seat *seat) {
+static int settle(float *numbers, long rows, long units, const float *gamma, float epsilon, Worker *worker) {
     float *inverse = numbers + units, before = 0;
-    if (seat) {
-        float *own = table(seat, seat->index);
+    if (worker) {
+        float *own = table(worker, worker->index);
         own[0] = rows;
         memcpy(own + 1, numbers, 8 * units);
-        meet(seat);
-        EACH(t, seat->meeting->shares) {
-            const float *m = table(seat, t) + 1, n = m[-1];
+        wait_for_all(worker);
+        EACH(t, worker->barrier->workers) {
+            const float *m = table(worker, t) + 1, n = m[-1];
             if (t == 0) memcpy(numbers, m, 8 * units);
             else merge(numbers, inverse, before, m, m + units, n, units);
             before += n;
         }
-        seat->met++;
+        worker->passed++;
     }
     EACH(j, units) inverse[j] = 1 / __builtin_sqrtf(inverse[j] + epsilon);
     if (gamma) EACH(j, units) inverse[units + j] = gamma[j] * inverse[j];
+    return DONE;
 }
 
-/* out = max(0, (h - mean) * scale + beta) */
-void normalise(const float *h, long rows, long units, const float *mean, const float *scale, const float *beta,
-               float *out) {
+/* out = max(0, (h - mean) * scale + beta); numbers: mean, 1 / sigma and the scale gamma / sigma, `units` each. */
+static int normalise(const float *h, long rows, long units, const float *numbers, const float *beta, float *out) {
+    const float *mean = numbers, *scale = numbers + 2 * units;
     #pragma omp parallel for num_threads(threads_for(rows * units))
     for (long i = 0; i < rows; i++) EACH(j, units) {
         float y = (h[i * units + j] - mean[j]) * scale[j] + beta[j];
         out[i * units + j] = y < 0 ? 0 : y;
     }
-}
-
-/* Batch norm and ReLU in training. numbers: mean, 1 / sqrt(variance + epsilon) and gamma times that, `units` each. */
-void batch_norm_relu(const float *h, long rows, long units, const float *gamma, const float *beta, float epsilon,
-                     float *numbers, float *out) {
-    moments(h, rows, units, numbers, numbers + units);
-    settle(numbers, rows, units, gamma, epsilon, 0);
-    normalise(h, rows, units, numbers, numbers + 2 * units, beta, out);
+    return DONE;
 }
 
 /* h = max(0, h + bias), in place */
-void add_bias_relu(float *h, long rows, long units, const float *bias) {
+static int add_bias_relu(float *h, long rows, long units, const float *bias) {
     #pragma omp parallel for num_threads(threads_for(rows * units)) schedule(static)
     for (long i = 0; i < rows; i++) EACH(j, units) {
         float y = h[i * units + j] + bias[j];
         h[i * units + j] = y < 0 ? 0 : y;
     }
+    return DONE;
 }
 
 /* The gradient of `normalise` through mean and variance too. With g the gradient where the output is positive:
    d beta = sum g,  d gamma = sum g xhat,  d h = gamma / sigma * (g - mean g - xhat mean(g xhat)),  xhat = (h - mean) / sigma
-   The means are over all rows, so there are three steps: the sums of g and g (h - mean), of which there may be some `more`;
+   The means are over all rows, so there are three steps: the sums of g and g (h - mean), which may `accumulate`;
    what they are of all rows; and d h. numbers: mean, 1 / sigma and gamma / sigma. */
-static void normalise_sums(const float *gradient, const float *h, long rows, long units, const float *numbers,
-                           const float *beta, int more, float *sums) {
+static int normalise_sums(const float *gradient, const float *h, long rows, long units, const float *numbers,
+                           const float *beta, int accumulate, float *sums) {
     int most = threads_for(rows * units);
-    float *parts = calloc((size_t)most * 2 * units, 4);
+    float *parts = zeros((size_t)most * 2 * units, 4);
+    if (!parts) return NO_MEMORY;
     #pragma omp parallel num_threads(most)
     {
         float *own = parts + omp_get_thread_num() * 2 * units;
@@ -323,25 +343,27 @@ static void normalise_sums(const float *gradient, const float *h, long rows, lon
             store(own + j, load(own + j, k) + s0 * fresh, k);
             store(own + units + j, load(own + units + j, k) + s1 * fresh, k);)
     }
-    put_parts(parts, most, 2 * units, more, sums);
+    put_parts(parts, most, 2 * units, accumulate, sums);
+    return DONE;
 }
 /* sums: a place for one float more. They become mean g and mean(g xhat) / sigma. */
-static void normalise_settle(float *sums, long rows, long units, const float *numbers, float *to_gamma, float *to_beta,
-                             Seat *seat) {
+static int normalise_settle(float *sums, long rows, long units, const float *numbers, float *to_gamma, float *to_beta,
+                             Worker *worker) {
     const float *inverse = numbers + units;
     EACH(j, units) {
         to_beta[j] = sums[j];
         to_gamma[j] = sums[units + j] * inverse[j];
     }
     sums[2 * units] = rows;
-    add_all(sums, 2 * units + 1, seat);
+    add_all(sums, 2 * units + 1, worker);
     const float all_rows = sums[2 * units];
     EACH(j, units) {
         sums[j] /= all_rows;
         sums[units + j] *= inverse[j] * inverse[j] / all_rows;
     }
+    return DONE;
 }
-static void normalise_to_input(const float *gradient, const float *h, long rows, long units, const float *numbers,
+static int normalise_to_input(const float *gradient, const float *h, long rows, long units, const float *numbers,
                                const float *beta, const float *sums, float *to_h) {
     #pragma omp parallel num_threads(threads_for(rows * units))
     BLOCKS(FEW, rows, units, omp_get_thread_num(), omp_get_num_threads(),
@@ -354,16 +376,8 @@ static void normalise_to_input(const float *gradient, const float *h, long rows,
             V g = where_positive(centred * times + plus, load(gradient + i * units + j, k));
             store(to_h + i * units + j, times * (g - shift - centred * slope), k);
         })
+    return DONE;
 }
-void normalise_backward(const float *gradient, const float *h, long rows, long units, const float *numbers,
-                        const float *beta, float *to_h, float *to_gamma, float *to_beta) {
-    float *sums = malloc(4 * (2 * units + 1));
-    normalise_sums(gradient, h, rows, units, numbers, beta, 0, sums);
-    normalise_settle(sums, rows, units, numbers, to_gamma, to_beta, 0);
-    normalise_to_input(gradient, h, rows, units, numbers, beta, sums, to_h);
-    free(sums);
-}
-
 /* The mlp composition; c[0..8] are a1, a2, a3, a4, b1, c1, c2, c3, c4, one entry per unit each. */
 #define COEFFICIENTS(j, k)                                                                                            \
     V a1 = load(c[0] + j, k), a2 = load(c[1] + j, k), a3 = load(c[2] + j, k), a4 = load(c[3] + j, k),                 \
@@ -376,22 +390,24 @@ void normalise_backward(const float *gradient, const float *h, long rows, long u
 #define MLP_ROWS 1
 #endif
 
-void mlp(const float *h_g, const float *h_m, long rows, long units, const float *const *c, float *out) {
+static int mlp(const float *h_g, const float *h_m, long rows, long units, const float *const *c, float *out) {
     #pragma omp parallel num_threads(threads_for(rows * units))
     BLOCKS(MLP_ROWS, rows, units, omp_get_thread_num(), omp_get_num_threads(),
         COEFFICIENTS(j, k);
         for (long i = from; i < to; i++) {
             V g = load(h_g + i * units + j, k), m = load(h_m + i * units + j, k);
-            V s = sigmoid(c1 + c3 * g + (c2 + c4 * g) * m);
+            V s = sigmoid_(c1 + c3 * g + (c2 + c4 * g) * m);
             store(out + i * units + j, positive(a1 + a3 * g + (a2 + a4 * g) * m + b1 * s), k);
         })
+    return DONE;
 }
 
-/* Gradients to h_g, h_m and, summed over rows, to the nine coefficients (in their order, `units` each): to_c, or `more`. */
-void mlp_backward(const float *gradient, const float *h_g, const float *h_m, long rows, long units,
-                  const float *const *c, float *to_g, float *to_m, int more, float *to_c) {
+/* Gradients to h_g, h_m and, summed over rows, to the nine coefficients (in their order, `units` each), which may `accumulate`. */
+static int mlp_backward(const float *gradient, const float *h_g, const float *h_m, long rows, long units,
+                  const float *const *c, float *to_g, float *to_m, int accumulate, float *to_c) {
     int most = threads_for(rows * units);
-    float *parts = calloc((size_t)most * 9 * units, 4);
+    float *parts = zeros((size_t)most * 9 * units, 4);
+    if (!parts) return NO_MEMORY;
     #pragma omp parallel num_threads(most)
     {
         int t = omp_get_thread_num(), threads = omp_get_num_threads();
@@ -406,7 +422,7 @@ void mlp_backward(const float *gradient, const float *h_g, const float *h_m, lon
                 soon(to_g + i * units + j, j);
                 soon(to_m + i * units + j, j);
                 V g = load(h_g + i * units + j, k), m = load(h_m + i * units + j, k);
-                V s = sigmoid(c1 + c3 * g + (c2 + c4 * g) * m);
+                V s = sigmoid_(c1 + c3 * g + (c2 + c4 * g) * m);
                 V y = a1 + a3 * g + (a2 + a4 * g) * m + b1 * s;
                 V a = where_positive(y, load(gradient + i * units + j, k)); /* to a; and to c before its sigmoid: */
                 V u = a * b1 * s * (1.0f - s);
@@ -418,41 +434,35 @@ void mlp_backward(const float *gradient, const float *h_g, const float *h_m, lon
             V sums[9] = {s0, s1, s2, s3, s4, s5, s6, s7, s8};
             EACH(n, 9) store(own + n * units + j, load(own + n * units + j, k) + sums[n] * fresh, k);)
     }
-    put_parts(parts, most, 9 * units, more, to_c);
+    put_parts(parts, most, 9 * units, accumulate, to_c);
+    return DONE;
 }
 
-/* out (rows, units) = sum over the samples of h (samples, rows, units), or `more` by that than it was. */
-static void sum_samples(const float *h, long samples, long rows, long units, int more, float *out) {
+/* out (rows, units) = sum over the samples of h (samples, rows, units), or that is added to it. */
+static int sum_samples(const float *h, long samples, long rows, long units, int accumulate, float *out) {
     long size = rows * units;
     #pragma omp parallel for num_threads(threads_for(samples * size))
     for (long j = 0; j < size; j += WIDTH) {
-        V s = more ? load(out + j, size - j) : all(0);
+        V s = accumulate ? load(out + j, size - j) : all(0);
         EACH(i, samples) s += load(h + i * size + j, size - j);
         store(out + j, s, size - j);
     }
+    return DONE;
 }
 
 /* out = (share * total - mean) * inverse; numbers: mean and inverse, `units` each. */
-static void centre(const float *total, long rows, long units, float share, const float *numbers, float *out) {
+static int centre(const float *total, long rows, long units, float share, const float *numbers, float *out) {
     EACH(i, rows) EACH(j, units)
         out[i * units + j] = (share * total[i * units + j] - numbers[j]) * numbers[units + j];
+    return DONE;
 }
 
-/* out[b] = mean_k (h[k, b] - mean) / sqrt(variance + epsilon), mean and variance over all k and b.
-   numbers: mean and 1 / sqrt(variance + epsilon), `units` each. */
-void standardise(const float *h, long samples, long rows, long units, float epsilon, float *numbers, float *out) {
-    moments(h, samples * rows, units, numbers, numbers + units);
-    settle(numbers, samples * rows, units, 0, epsilon, 0);
-    if (samples > 1) sum_samples(h, samples, rows, units, 0, out);
-    centre(samples > 1 ? out : h, rows, units, 1.0f / samples, numbers, out);
-}
-
-/* Each of the standardised samples receives a share of the gradient; the rest is that of batch norm:
-   to_h[k, b] = factor * inverse * (share * gradient[b] - mean g - (h[k, b] - mean) * inverse * mean(g out)), or `more` by
-   that than it is; share is 1 / samples. The means are over the rows of all, and come first. sums: mean g, mean(g out) *
-   inverse and factor * inverse, and a place for one float more. */
-static void standardise_sums(const float *gradient, const float *out, long samples, long rows, long units,
-                             const float *numbers, float factor, float *sums, Seat *seat) {
+/* Each of the standardised samples receives its part of the gradient; the rest is that of batch norm. Added to to_h:
+   factor * inverse * (share * gradient[b] - mean g - (h[k, b] - mean) * inverse * mean(g out)), share is 1 / samples.
+   The means are over the rows of all, and come first. sums: mean g, mean(g out) * inverse and factor * inverse, and a place for
+   one float more. */
+static int standardise_sums(const float *gradient, const float *out, long samples, long rows, long units,
+                             const float *numbers, float factor, float *sums, Worker *worker) {
     float *shift = sums, *slope = shift + units, *scale = slope + units;
     memset(sums, 0, 8 * units);
     EACH(i, rows) EACH(j, units) {
@@ -460,36 +470,29 @@ static void standardise_sums(const float *gradient, const float *out, long sampl
         slope[j] += gradient[i * units + j] * out[i * units + j];
     }
     slope[units] = samples * rows;
-    add_all(shift, 2 * units + 1, seat);
+    add_all(shift, 2 * units + 1, worker);
     const float all_rows = slope[units];
     EACH(j, units) {
         shift[j] /= all_rows;
         slope[j] *= numbers[units + j] / all_rows;
         scale[j] = factor * numbers[units + j];
     }
+    return DONE;
 }
-static void standardise_to_input(const float *gradient, const float *h, long samples, long rows, long units,
-                                 const float *numbers, const float *sums, float share, int more, float *to_h) {
+static int standardise_to_input(const float *gradient, const float *h, long samples, long rows, long units,
+                                 const float *numbers, const float *sums, float share, float *to_h) {
     const float *mean = numbers, *shift = sums, *slope = shift + units, *scale = slope + units;
     #pragma omp parallel for num_threads(threads_for(samples * rows * units)) schedule(static)
     for (long i = 0; i < samples * rows; i++) {
         const float *g = gradient + i % rows * units, *own = h + i * units;
         float *to = to_h + i * units;
-        if (more) EACH(j, units) to[j] += scale[j] * (g[j] * share - shift[j] - (own[j] - mean[j]) * slope[j]);
-        else EACH(j, units) to[j] = scale[j] * (g[j] * share - shift[j] - (own[j] - mean[j]) * slope[j]);
+        EACH(j, units) to[j] += scale[j] * (g[j] * share - shift[j] - (own[j] - mean[j]) * slope[j]);
     }
+    return DONE;
 }
-void standardise_backward(const float *gradient, const float *h, const float *out, long samples, long rows, long units,
-                          const float *numbers, float *to_h) {
-    float *sums = malloc(4 * (3 * units + 1));
-    standardise_sums(gradient, out, samples, rows, units, numbers, 1, sums, 0);
-    standardise_to_input(gradient, h, samples, rows, units, numbers, sums, 1.0f / samples, 0, to_h);
-    free(sums);
-}
-
 /* z[k, b] = mean[b] + s[b] * noise[k, b] with s = exp(log_variance / 2), and
    log_q[k, b] = -1/2 sum_d (log 2 pi + log_variance[b, d] + noise[k, b, d]^2) */
-void reparameterise(const float *mean, const float *log_variance, const float *noise, long samples, long rows, long units,
+static int reparameterise(const float *mean, const float *log_variance, const float *noise, long samples, long rows, long units,
                     float *z, float *log_q) {
     #pragma omp parallel for num_threads(threads_for(samples * rows * units)) schedule(static)
     for (long i = 0; i < samples * rows; i++) {
@@ -500,15 +503,16 @@ void reparameterise(const float *mean, const float *log_variance, const float *n
             V eps = load(e + j, k), l = load(v + j, k);
             store(z + i * units + j, load(m + j, k) + exp_(0.5f * l) * eps, k);
             V term = l + eps * eps;
-            if (k >= WIDTH) total += sum(term);
+            if (k >= WIDTH) total += sum_of(term);
             else EACH(n, k) total += term[n];
         }
         log_q[i] = -0.5f * (total + 1.8378770664f * units);
     }
+    return DONE;
 }
 
 /* to_mean[b] = sum_k to_z[k, b];  to_log_variance[b] = 1/2 sum_k (to_z[k, b] s[b] noise[k, b] - to_log_q[k, b]) */
-void reparameterise_backward(const float *to_z, const float *to_log_q, const float *log_variance, const float *noise,
+static int reparameterise_backward(const float *to_z, const float *to_log_q, const float *log_variance, const float *noise,
                              long samples, long rows, long units, float *to_mean, float *to_log_variance) {
     #pragma omp parallel for num_threads(threads_for(samples * rows * units)) schedule(static)
     for (long b = 0; b < rows; b++) {
@@ -525,10 +529,11 @@ void reparameterise_backward(const float *to_z, const float *to_log_q, const flo
             store(to_log_variance + b * units + j, 0.5f * (v * s - q), k);
         }
     }
+    return DONE;
 }
 
 /* out[k, b] = sum_d x[b, d] l - log(1 + e^l) with l = products[k, b, d] + bias[d] */
-void bernoulli(const float *products, const float *bias, const float *x, long samples, long rows, long columns,
+static int bernoulli(const float *products, const float *bias, const float *x, long samples, long rows, long columns,
                float *out) {
     #pragma omp parallel for num_threads(threads_for(samples * rows * columns)) schedule(static)
     for (long i = 0; i < samples * rows; i++) {
@@ -545,7 +550,7 @@ void bernoulli(const float *products, const float *bias, const float *x, long sa
                 factors = all(1);
             }
         }
-        float total = sum(s) - logs - sum_of_logs(factors, WIDTH);
+        float total = sum_of(s) - logs - sum_of_logs(factors, WIDTH);
         if (j < columns) {
             V l = load(product + j, columns - j) + load(bias + j, columns - j);
             V rest = load(target + j, columns - j) * l - positive(l);
@@ -554,13 +559,15 @@ void bernoulli(const float *products, const float *bias, const float *x, long sa
         }
         out[i] = total;
     }
+    return DONE;
 }
 
-/* to_products[k, b, d] = gradient[k, b] (x[b, d] - sigmoid(l)), and their sums over k and b to the bias, or `more` */
-void bernoulli_backward(const float *gradient, const float *products, const float *bias, const float *x, long samples,
-                        long rows, long columns, float *to_products, int more, float *to_bias) {
+/* to_products[k, b, d] = gradient[k, b] (x[b, d] - sigmoid(l)), and their sums over k and b to the bias */
+static int bernoulli_backward(const float *gradient, const float *products, const float *bias, const float *x, long samples,
+                        long rows, long columns, float *to_products, int accumulate, float *to_bias) {
     int most = threads_for(samples * rows * columns);
-    float *parts = calloc((size_t)most * columns, 4);
+    float *parts = zeros((size_t)most * columns, 4);
+    if (!parts) return NO_MEMORY;
     #pragma omp parallel num_threads(most)
     {
         int t = omp_get_thread_num(), threads = omp_get_num_threads();
@@ -569,18 +576,20 @@ void bernoulli_backward(const float *gradient, const float *products, const floa
             for (long j = 0; j < columns; j += WIDTH) {
                 long k = columns - j, at = i * columns + j;
                 V l = load(products + at, k) + load(bias + j, k);
-                V to = gradient[i] * (load(x + i % rows * columns + j, k) - sigmoid(l));
+                V to = gradient[i] * (load(x + i % rows * columns + j, k) - sigmoid_(l));
                 store(to_products + at, to, k);
                 store(own + j, load(own + j, k) + to, k);
             }
     }
-    put_parts(parts, most, columns, more, to_bias);
+    put_parts(parts, most, columns, accumulate, to_bias);
+    return DONE;
 }
 
 /* Sum of squares of all tensors, in double: there are millions of entries. */
-double squares(const float *const *tensors, const long *sizes, long count) {
+static int squares(const float *const *tensors, const long *sizes, long count, double *out) {
     int most = omp_get_max_threads();
-    double *parts = calloc(most, 8), total = 0;
+    double *parts = zeros(most, 8), total = 0;
+    if (!parts) return NO_MEMORY;
     #pragma omp parallel num_threads(most)
     {
         int t = omp_get_thread_num(), threads = omp_get_num_threads();
@@ -596,7 +605,8 @@ double squares(const float *const *tensors, const long *sizes, long count) {
     }
     EACH(t, most) total += parts[t];
     free(parts);
-    return total;
+    *out = total;
+    return DONE;
 }
 
 #if WIDTH == 16
@@ -644,21 +654,30 @@ static void adam_range(float *restrict p, const float *restrict g, float *restri
     }
 }
 
-/* table: for each of `count` tensors the addresses of its values, gradient, first and second moment, and average. Every
-   thread has the part of each tensor of which it has made the gradient (program.c; but for matrices of few rows, which are cut by
-   columns there), in whole lines of 16 numbers: what another core has written it would have to wait for. */
-void adam(float *const *table, const long *sizes, long count, const float *s) {
+/* Of `count` tensors. Every thread has the part of each tensor of which it has made the gradient (program.c; but for matrices
+   of few rows, which are cut by columns there), in whole lines of 16 numbers: what another core has written it would have to
+   wait for. */
+static int adam(float *const *values, const float *const *gradients, float *const *first, float *const *second,
+                float *const *averages, const long *sizes, long count, const float *s) {
     #pragma omp parallel
     {
         const long t = omp_get_thread_num(), threads = omp_get_num_threads();
         EACH(n, count) {
             const long lines = (sizes[n] + 15) / 16, from = lines * t / threads * 16, end = lines * (t + 1) / threads * 16;
-            float *own[5];
-            EACH(i, 5) own[i] = table[5 * n + i] ? table[5 * n + i] + from : 0;
-            adam_range(own[0], own[1], own[2], own[3], own[4], (end < sizes[n] ? end : sizes[n]) - from, s, threads > 1);
+            const long length = (end < sizes[n] ? end : sizes[n]) - from;
+            float *average = averages && averages[n] ? averages[n] + from : 0;
+            adam_range(values[n] + from, gradients[n] + from, first[n] + from, second[n] + from, average, length, s, threads > 1);
         }
         ORDERED;
     }
+    return DONE;
+}
+
+/* Whether every entry of an index is a slot. */
+static int all_below(const int64_t *index, long entries, long slots) {
+    long wrong = 0;
+    EACH(e, entries) wrong += index[e] < 0 || index[e] >= slots;
+    return wrong == 0;
 }
 
 /* Rows that lie anywhere are asked for before they are needed. */
@@ -668,8 +687,9 @@ static inline void fetch(const float *row, long width) {
 
 /* The same for some rows of a matrix. The average of row i first catches up with the steps in which the row stood still:
    a = p + (a - p) * missed[i]. */
-void adam_rows(float *p, const float *g, float *m, float *v, float *a, const int64_t *index, const float *missed,
-               long rows, long width, const float *s) {
+static int adam_rows(float *p, const float *g, float *m, float *v, float *a, const int64_t *index, const float *missed,
+                     long slots, long rows, long width, const float *s) {
+    if (!all_below(index, rows, slots)) return OUT_OF_RANGE;
     #pragma omp parallel for num_threads(threads_for(rows * width)) schedule(static)
     for (long i = 0; i < rows; i++) {
         long at = index[i] * width, next = index[i + 1 < rows ? i + 1 : i] * width;
@@ -680,6 +700,7 @@ void adam_rows(float *p, const float *g, float *m, float *v, float *a, const int
         }
         adam_range(p + at, g + i * width, m + at, v + at, a ? a + at : 0, width, s, 0);
     }
+    return DONE;
 }
 
 /* Slots are read four at a time, while the next four are on their way: measured, 0.7 to 0.8 of the time of one after the other. */
@@ -688,8 +709,9 @@ static inline void fetch_slots(const float *M, const int64_t *index, long from, 
 }
 
 /* out[i] = sum_k weights[i, k] M[index[i, k]] */
-void read_rows(const float *M, const int64_t *index, const float *weights, long rows, long chosen, long width,
-               float *out) {
+static int read_rows(const float *M, const int64_t *index, const float *weights, long slots, long rows, long chosen,
+                     long width, float *out) {
+    if (!all_below(index, rows * chosen, slots)) return OUT_OF_RANGE;
     #pragma omp parallel for num_threads(threads_for(rows * chosen * width)) schedule(static)
     for (long i = 0; i < rows; i++) {
         float *o = out + i * width;
@@ -706,11 +728,13 @@ void read_rows(const float *M, const int64_t *index, const float *weights, long 
             EACH(j, width) o[j] += weights[e] * slot[j];
         }
     }
+    return DONE;
 }
 
 /* to_weights[i, k] = gradient[i] . M[index[i, k]] */
-void read_rows_backward_weights(const float *gradient, const float *M, const int64_t *index, long rows, long chosen,
-                                long width, float *to_weights) {
+static int read_rows_backward_weights(const float *gradient, const float *M, const int64_t *index, long slots, long rows,
+                                      long chosen, long width, float *to_weights) {
+    if (!all_below(index, rows * chosen, slots)) return OUT_OF_RANGE;
     #pragma omp parallel for num_threads(threads_for(rows * chosen * width)) schedule(static)
     for (long i = 0; i < rows; i++) {
         const float *g = gradient + i * width;
@@ -732,22 +756,26 @@ void read_rows_backward_weights(const float *gradient, const float *M, const int
             to_weights[e] = dot;
         }
     }
+    return DONE;
 }
 
 /* to_slots[u] = sum of weights[e] gradient[e / chosen] over the entries e = order[first[u]] ... order[first[u + 1] - 1] */
-void read_rows_backward_slots(const float *gradient, const float *weights, const int64_t *order, const int64_t *first,
-                              long slots, long chosen, long width, float *to_slots) {
-    #pragma omp parallel for num_threads(threads_for(slots * width)) schedule(static)
-    for (long u = 0; u < slots; u++) {
+static int read_rows_backward_slots(const float *gradient, const float *weights, const int64_t *order, const int64_t *first,
+                                    long rows, long chosen, long width, long found, float *to_slots) {
+    const long entries = rows * chosen;
+    if (!all_below(order, entries, entries) || !all_below(first, found + 1, entries + 1)) return OUT_OF_RANGE;
+    #pragma omp parallel for num_threads(threads_for(found * width)) schedule(static)
+    for (long u = 0; u < found; u++) {
         float *to = to_slots + u * width;
         for (long e = first[u]; e < first[u + 1]; e++) {
-            if (e + 2 < first[slots]) fetch(gradient + order[e + 2] / chosen * width, width);
+            if (e + 2 < entries) fetch(gradient + order[e + 2] / chosen * width, width);
             const float *g = gradient + order[e] / chosen * width;
             float weight = weights[order[e]];
             if (e == first[u]) EACH(j, width) to[j] = weight * g[j];
             else EACH(j, width) to[j] += weight * g[j];
         }
     }
+    return DONE;
 }
 
 /* The `top` largest of n numbers, the largest first, and where they are. Most are below all that are kept by then, which
@@ -770,76 +798,82 @@ static void largest(const float *h, long n, long top, float *value, int64_t *whe
     }
 }
 
-/* The `top` largest sums first[i] + second[j] of every row, and i * side + j of each. pairs: the two ranks of each of
-   `count` sums among which they are, each rank below `reach`. */
-void largest_sums(const float *first, const float *second, const int64_t *pairs, long count, long rows, long side,
-                  long reach, long top, float *sums, int64_t *index) {
+/* The `top` largest sums first[i] + second[j] of every row, and i * side + j of each. ranks: the two of each of
+   the `pairs` among which they are, each below `reach`. Few, because they are sorted by insertion. */
+#define MOST_PAIRS 1024
+static int largest_sums(const float *first, const float *second, const int64_t *ranks, long pairs, long rows, long side,
+                        long top, float *sums, int64_t *index) {
+    const long reach = top < side ? top : side;
+    if (top < 1 || top > pairs || pairs > MOST_PAIRS || !all_below(ranks, 2 * pairs, reach)) return OUT_OF_RANGE;
     #pragma omp parallel for num_threads(threads_for(rows * side)) schedule(static)
     for (long row = 0; row < rows; row++) {
-        float a[reach], b[reach], both[count];
+        float a[reach], b[reach], both[pairs];
         int64_t i[reach], j[reach], which[top];
         largest(first + row * side, side, reach, a, i);
         largest(second + row * side, side, reach, b, j);
-        EACH(k, count) both[k] = a[pairs[k]] + b[pairs[count + k]];
-        largest(both, count, top, sums + row * top, which);
-        EACH(k, top) index[row * top + k] = i[pairs[which[k]]] * side + j[pairs[count + which[k]]];
+        EACH(k, pairs) both[k] = a[ranks[k]] + b[ranks[pairs + k]];
+        largest(both, pairs, top, sums + row * top, which);
+        EACH(k, top) index[row * top + k] = i[ranks[which[k]]] * side + j[ranks[pairs + which[k]]];
     }
+    return DONE;
 }
 
-/* A sum has the same derivative by both of its terms. */
-void largest_sums_backward(const float *gradient, const int64_t *index, long rows, long side, long top,
-                           float *to_first, float *to_second) {
-    #pragma omp parallel for num_threads(threads_for(rows * side)) schedule(static)
-    for (long row = 0; row < rows; row++) {
-        float *to_i = to_first + row * side, *to_j = to_second + row * side;
-        memset(to_i, 0, 4 * side);
-        memset(to_j, 0, 4 * side);
+/* One half of `keys_backward`: its units of h begin at `from`, its slots are the quotients or the rests of the index by `side`.
+   to_scores: a place for `side` floats that are zero, and zero afterwards. */
+static void half_backward(const float *gradient, const int64_t *index, const float *h, long rows, long units, long top,
+                          long side, int second, long from, long width, const float *A, float *to_A, float *to_b,
+                          float *to_h, float *to_scores) {
+    EACH(row, rows) {
+        const float *own = h + row * units + from;
+        float *to_own = to_h + row * units + from;
+        for (long e = row * top; e < (row + 1) * top; e++)
+            to_scores[second ? index[e] % side : index[e] / side] += gradient[e];
         for (long e = row * top; e < (row + 1) * top; e++) {
-            to_i[index[e] / side] += gradient[e];
-            to_j[index[e] % side] += gradient[e];
-        }
-    }
-}
-
-/* The same of scores that are A_1 h_1 + b_1 and A_2 h_2 + b_2, h_1 the first `half` units of h and h_2 the others: what the
-   chosen pairs give to the keys and to h, added to to_h. Of the scores of a row all but some are not chosen, and the
-   products of matrices would be of zeros: measured on 2 x 1,024 keys, 32 pairs and 500 units, a sixth of their time.
-   keys: A_1, A_2; to_keys: to A_1, b_1, A_2, b_2, `more` by that than they were, or NULL. */
-static void keys_backward(const float *gradient, const int64_t *index, const float *h, long rows, long units, long half,
-                          long side, long top, const float *const *keys, int more, float *const *to_keys, float *to_h) {
-    float to_scores[side];
-    memset(to_scores, 0, sizeof to_scores);
-    EACH(second, 2) {
-        const long from = second ? half : 0, width = second ? units - half : half;
-        const float *A = keys[second];
-        float *to_A = to_keys ? to_keys[2 * second] : 0, *to_b = to_keys ? to_keys[2 * second + 1] : 0;
-        if (to_keys && !more) memset(to_A, 0, 4 * side * width), memset(to_b, 0, 4 * side);
-        EACH(row, rows) {
-            const float *own = h + row * units + from;
-            float *to_own = to_h + row * units + from;
-            for (long e = row * top; e < (row + 1) * top; e++)
-                to_scores[second ? index[e] % side : index[e] / side] += gradient[e];
-            for (long e = row * top; e < (row + 1) * top; e++) {
-                const long i = second ? index[e] % side : index[e] / side;
-                const float to_score = to_scores[i], *key = A + i * width;
-                if (to_score == 0) continue; /* it had its turn, with all of its pairs, or has nothing to give */
-                to_scores[i] = 0;
-                EACH(j, width) to_own[j] += to_score * key[j];
-                if (!to_keys) continue;
+            const long i = second ? index[e] % side : index[e] / side;
+            const float to_score = to_scores[i], *key = A + i * width;
+            if (to_score == 0) continue; /* it had its turn, with all of its pairs, or has nothing to give */
+            to_scores[i] = 0;
+            EACH(j, width) to_own[j] += to_score * key[j];
+            if (to_A) {
                 float *to_key = to_A + i * width;
                 EACH(j, width) to_key[j] += to_score * own[j];
-                to_b[i] += to_score;
             }
+            if (to_b) to_b[i] += to_score;
         }
     }
+}
+/* The derivative of `largest_sums` where the scores are A_1 h_1 + b_1 and A_2 h_2 + b_2, h_1 the first `half` units of h and h_2
+   the others: what the chosen pairs give to the keys, and to h, added to to_h. Of the scores of a row all but some are not
+   chosen, and the products of matrices would be of zeros: measured on 2 x 1,024 keys, 32 pairs and 500 units, a sixth of their
+   time. */
+static int keys_backward(const float *gradient, const int64_t *index, const float *h, long rows, long top, long side,
+                         long half, long rest, const float *A_1, const float *A_2, int accumulate, float *to_A_1,
+                         float *to_b_1, float *to_A_2, float *to_b_2, float *to_h) {
+    if (!all_below(index, rows * top, side * side)) return OUT_OF_RANGE;
+    float *to_scores = zeros(side, 4);
+    if (!to_scores) return NO_MEMORY;
+    if (!accumulate) {
+        if (to_A_1) memset(to_A_1, 0, 4 * side * half);
+        if (to_b_1) memset(to_b_1, 0, 4 * side);
+        if (to_A_2) memset(to_A_2, 0, 4 * side * rest);
+        if (to_b_2) memset(to_b_2, 0, 4 * side);
+    }
+    const long units = half + rest;
+    half_backward(gradient, index, h, rows, units, top, side, 0, 0, half, A_1, to_A_1, to_b_1, to_h, to_scores);
+    half_backward(gradient, index, h, rows, units, top, side, 1, half, rest, A_2, to_A_2, to_b_2, to_h, to_scores);
+    free(to_scores);
+    return DONE;
 }
 
 /* Sort the entries of an index by their slots: their order, the different slots, and where each begins in the order, with
-   the end of the last behind. Returns how many there are. DIGITS bits at a time, the lowest first, each time keeping the
+   the end of the last behind; `found` is how many there are. DIGITS bits at a time, the lowest first, each time keeping the
    order of equals. */
 #define DIGITS 11
-int sort_slots(const int64_t *index, long entries, int64_t *order, int64_t *slots, int64_t *first) {
-    int64_t most = 0, *other = malloc(8 * entries), *from = other, *to = order;
+static int sort_slots(const int64_t *index, long entries, long slots, int64_t *order, int64_t *different, int64_t *first,
+                      int64_t *found) {
+    if (!all_below(index, entries, slots)) return OUT_OF_RANGE;
+    int64_t most = 0, *other = zeros(entries, 8), *from = other, *to = order;
+    if (!other) return NO_MEMORY;
     int passes = 1;
     EACH(e, entries) most = index[e] > most ? index[e] : most;
     while (most >> (DIGITS * passes)) passes++;
@@ -860,16 +894,17 @@ int sort_slots(const int64_t *index, long entries, int64_t *order, int64_t *slot
         from = to, to = was;
     }
     free(other);
-    int count = 0;
+    long count = 0;
     EACH(e, entries)
-        if (e == 0 || index[order[e]] != slots[count - 1]) slots[count] = index[order[e]], first[count++] = e;
+        if (e == 0 || index[order[e]] != different[count - 1]) different[count] = index[order[e]], first[count++] = e;
     first[count] = entries;
-    return count;
+    *found = count;
+    return DONE;
 }
 
 /* How far apart the cores of two threads are: the seconds from when one writes a number to when the other sees it. Each waits
    for the other's in turn, so many times. 0 if there are not two threads. */
-double apart(long turns) {
+static int apart(long turns, double *seconds) {
     static long number __attribute__((aligned(128))); /* with a line of the cache for itself */
     double taken = 0;
     number = 0;
@@ -885,29 +920,31 @@ double apart(long turns) {
         }
         if (t == 0) taken = (omp_get_wtime() - started) / (2 * turns);
     }
-    return taken;
+    *seconds = taken;
+    return DONE;
 }
 
-/* Flush denormal numbers to zero, or not, on every thread of the pool; returns how many threads were set. */
-int flush_denormals(int on) {
-    int set = 0;
+/* Flush denormal numbers to zero, or not, on every thread of the pool. */
+static int flush_denormals(int on) {
 #if defined(__x86_64__)
-    #pragma omp parallel reduction(+ : set)
+    #pragma omp parallel
     {
         unsigned both = 0x8040; /* flush to zero, denormals are zero */
         _mm_setcsr(on ? _mm_getcsr() | both : _mm_getcsr() & ~both);
-        set += 1;
     }
+#else
+    (void)on;
 #endif
-    return set;
+    return DONE;
 }
 
 /* How many threads of the pool flush denormal numbers. */
-int flushing(void) {
-    int found = 0;
+static int flushing(int64_t *threads) {
+    int64_t found = 0;
 #if defined(__x86_64__)
     #pragma omp parallel reduction(+ : found)
     found += (_mm_getcsr() & 0x8040) == 0x8040;
 #endif
-    return found;
+    *threads = found;
+    return DONE;
 }

@@ -10,19 +10,23 @@ typedef struct {
     long m, n, k, row_of_a, row_of_b, row_of_c;
     const float *A, *B;
     float *C;
-    int more;
+    int accumulate;
 } Product;
 
-/* Whether they are to be used at all: benchmarks/pieces.py measures what they are worth. Returns whether they can be. */
+/* Whether they are to be used at all: benchmarks/pieces.py measures what they are worth. */
 static int own_wanted = 1;
 static int own_available(void);
-int use_own_products(int on) {
+static int use_own_products(int on, int64_t *available) {
     own_wanted = on;
-    return own_available();
+    *available = own_available();
+    return DONE;
 }
 /* How many the calling thread has done, for tests. */
-static __thread int own_done;
-int own_products_done(void) { return own_done; }
+static __thread int64_t own_done;
+static int own_products_done(int64_t *count) {
+    *count = own_done;
+    return DONE;
+}
 
 #if defined(__FMA__)
 #define DEEP 200 /* of the inner dimension at a time: a panel of B, 200 x 32 floats, stays in the nearest cache */
@@ -60,14 +64,14 @@ int own_products_done(void) { return own_done; }
 #define ADD_ROW(r, n) SPREAD(r, n) VECTORS_##n(ADD, r)
 #define INNER(rows, n) VECTORS_##n(LOAD, 0) ROWS_##rows(ADD_ROW, n)
 #define COLUMN(v, rows) { LOAD(0, v) ROWS_##rows(ADD, v) }
-#define END(r, v) put(c + r * row + v * WIDTH, t##r##_##v, room(columns, v), more);
+#define END(r, v) put(c + r * row + v * WIDTH, t##r##_##v, room(columns, v), accumulate);
 #define END_ROW(r, n) VECTORS_##n(END, r)
 /* How many columns there are for vector v. */
 static inline long room(long columns, long v) {
     const long k = columns - v * WIDTH;
     return k < 0 ? 0 : k;
 }
-static inline void put(float *to, V sum, long k, int more) { store(to, more ? load(to, k) + sum : sum, k); }
+static inline void put(float *to, V sum, long k, int accumulate) { store(to, accumulate ? load(to, k) + sum : sum, k); }
 
 #define ORDER_1 INNER
 #define ORDER_2 INNER
@@ -80,7 +84,7 @@ static inline void put(float *to, V sum, long k, int more) { store(to, more ? lo
    many at once would keep the tile waiting. */
 #define TILES(rows, n)                                                                                                \
     static void tile_##rows##_##n(const float *a, long step, long along, const float *b, long depth, float *c,        \
-                                  long row, long columns, int more, const float *ahead, long stride) {                \
+                                  long row, long columns, int accumulate, const float *ahead, long stride) {          \
         ROWS_##rows(BEGIN_ROW, n)                                                                                     \
         _Pragma("GCC unroll 4") for (long k = 0, at = 0; k < depth; k++, at += along, b += PANEL) {                   \
             __builtin_prefetch(ahead + k * stride);                                                                   \
@@ -175,7 +179,7 @@ static Ahead look_ahead(const Product *p, long next, long first, long turn, long
     return (Ahead){p->B + first * p->row_of_b + next + (turn < 2 ? 16 * turn : PANEL - 1), turn < 3 ? p->row_of_b : 0};
 }
 
-/* C (m, n) = A (m, k) B (k, n), or `more` by that than it was: some rows at a time, of these some columns, and of both some
+/* C (m, n) = A (m, k) B (k, n), or that is added to it: some rows at a time, of these some columns, and of both some
    of the inner dimension. */
 static void multiply(const Product *p) {
     V panel_[DEEP * VECTORS];
@@ -197,7 +201,7 @@ static void multiply(const Product *p) {
                     const Ahead ahead = look_ahead(p, next, first, i, first * tiles + i * depth, p->k * tiles);
                     float *c = p->C + (top + from) * p->row_of_c + left;
                     tile_of[kind][height - 1](a + from * step, step, along, panel, depth, c, p->row_of_c, columns,
-                                              p->more || part, ahead.from, ahead.stride);
+                                              p->accumulate || part, ahead.from, ahead.stride);
                 }
             }
         }

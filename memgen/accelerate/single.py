@@ -1,4 +1,4 @@
-"""The step of the estimator `single`: all samples forward, one of them back."""
+"""The step of the estimator `single`: all samples forward, one of them backward."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from memgen.accelerate.step import Step
+from memgen.accelerate.step import PlannedStep
 from memgen.core.model import DGM, Batch, Levels
 from memgen.core.objective import choose
 from memgen.recipes.settings import Objective
 
 
-class Single:
+class SingleStep:
     """A step whose noise has K + 1 samples: K are weighed, the last one makes the choice (`objective.single`), and what
     is chosen goes through a step of its own, as at K = 1. Q is gone through twice, which is little beside K times P.
     """
 
-    def __init__(self, model: DGM, objective: Objective, samples: int, B: int) -> None:
+    def __init__(self, model: DGM, objective: Objective, K: int, B: int) -> None:
         plain = replace(objective, estimator="plain")
         weighing = replace(plain, local_reconstruction=())  # it sees the chosen sample alone
-        self.every = Step(model, weighing, samples - 1, B, backward=False)
-        self.chosen = Step(model, plain, 1, B)
+        self.every = PlannedStep(model, weighing, K, B, backward=False)
+        self.chosen = PlannedStep(model, plain, 1, B)
 
-    def write(self, shares: int) -> None:
-        self.every.write(shares)
-        self.chosen.write(shares)
+    def compile(self, workers: int) -> None:
+        self.every.compile(workers)
+        self.chosen.compile(workers)
 
     @property
     def moved(self) -> bool:

@@ -1,8 +1,7 @@
-"""Whole steps: which models have them, how they are written down, and run."""
+"""Whole steps: which models have a compiled plan, how it is made, and run."""
 
 from __future__ import annotations
 
-import ctypes
 from itertools import product
 from operator import attrgetter, is_
 from typing import cast
@@ -13,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook as has_global_hooks
 
 from memgen.accelerate.decoding import linear_fits, recall_fits, sizes_chain
-from memgen.accelerate.functions import gradient_of_rows
 from memgen.accelerate.library import serves
 from memgen.accelerate.program import Program, blas
-from memgen.accelerate.share import Share
+from memgen.accelerate.rows import gradient_of_rows
+from memgen.accelerate.worker import Worker
 from memgen.core.layers import BatchNorm, Dense, MemoryLayer
 from memgen.core.likelihoods import Bernoulli, Gaussian
 from memgen.core.model import DGM, Batch, Conditional, Levels
@@ -31,8 +30,8 @@ in which both work together on every call: 0.5 to 0.74 for 100 rows of 200 units
 for 100 rows of 125 and 0.70 for 20 of 500, on the digits 1.04 for 100 of 100 and 1.1 for 100 of 50."""
 
 
-def fits(model: DGM, objective: Objective) -> bool:
-    """Whether a step of this model can be written down: the very classes of the paper's models, one level, batch norm,
+def supports(model: DGM, objective: Objective) -> bool:
+    """Whether a step of this model can be planned: the very classes of the paper's models, one level, batch norm,
     dense attention or product keys, Bernoulli or Gaussian rows, layers that fit each other, every parameter once,
     float32 on the CPU, and a torch whose matrix products are MKL's.
     """
@@ -86,49 +85,44 @@ def _watched(module: nn.Module) -> bool:
     )
 
 
-class Given:
-    """Where rows and noise of a step lie while it runs."""
+class PlannedStep:
+    """The compiled plan of a step of a model, with K samples of each of B rows.
 
-    def __init__(self) -> None:
-        self.x, self.noise = (ctypes.c_void_p * 1)(), (ctypes.c_void_p * 1)()
-
-
-class Step:
-    """The step of a model with K samples of each of B rows, written down. Calling it leaves the gradients of the loss
-    in the parameters, dense ones in the same places every time, and returns loss and bound.
+    Calling it leaves the gradients of the loss in the parameters, dense ones in the same places every time, and returns
+    loss and bound.
     """
 
     def __init__(self, model: DGM, objective: Objective, K: int, B: int, *, backward: bool = True) -> None:
-        """backward: whether there is a way back; without one `weigh` is what it is for."""
-        if not fits(model, objective):
-            raise ValueError("a step of this model cannot be written down")
-        self.model, self.objective, self.K, self.backward = model, objective, K, backward
+        """backward: whether there is a backward pass; without one `weigh` is what it is for."""
+        if not supports(model, objective):
+            raise ValueError("a step of this model cannot be planned")
+        self.objective, self.K, self.backward = objective, K, backward
+        self.q, self.p, self.latent = model.q[0], model.p[0], model.latent[0]
         self.x = next(model.parameters()).new_empty(B, model.likelihood.columns)
-        self.bounds, self.given = self.x.new_empty(B), Given()
+        self.bounds = self.x.new_empty(B)
         self.modules, self.places = [*model.modules()], [(p, p.data_ptr()) for p in model.parameters()]
-        self.widest = max([net.linear.out_features for net in self.modules if isinstance(net, Dense)], default=0)
+        widest = max([net.linear.out_features for net in self.modules if isinstance(net, Dense)], default=0)
         threads = torch.get_num_threads()
-        self.write(threads if min(B, K * B * self.widest // ENTRIES) >= threads else 1)
+        self.compile(threads if min(B, K * B * widest // ENTRIES) >= threads else 1)
 
-    def write(self, shares: int) -> None:
-        """One list of calls for each of so many shares of the rows."""
-        self.count, self.reports = shares, self.x.new_empty(shares, 2)
-        """reports: what each share adds to loss and bound."""
+    def compile(self, workers: int) -> None:
+        """One plan for each of so many workers, among whom the rows are divided."""
+        self.count, self.reports = workers, self.x.new_empty(workers, 2)
+        """reports: what each worker adds to loss and bound."""
         pool: list[Tensor] = []
-        self.shares = [Share(self, index, pool) for index in range(shares)]
-        whole = {id(parameter): [place] for parameter, place in self.shares[0].places}
-        for share in self.shares:
-            for parameter, place in share.gradients:
+        self.workers = [Worker(self, index, pool) for index in range(workers)]
+        whole = {id(parameter): [place] for parameter, place in self.workers[0].places}
+        for worker in self.workers:
+            for parameter, place in worker.gradients:
                 whole.setdefault(id(parameter), []).append(place)
         self.gradients = [(parameter, whole[id(parameter)]) for parameter, _ in self.places if id(parameter) in whole]
-        self.reads = self.shares[0].reads
+        self.reads = self.workers[0].reads
         by_index = {id(M) for M, *_ in self.reads}
         dense = [parameter for parameter, _ in self.places if id(parameter) not in by_index]
         self.dense, self.stay = dense, [whole.get(id(parameter), [None])[0] for parameter in dense]
         """Parameters and their gradients, which stay; a bias that batch norm takes away has none."""
-        several = [places for _, places in self.gradients if shares > 1 and len(places) == shares]
-        lists = [share.tape.calls for share in self.shares]
-        self.program = Program(lists, several, self.widest)
+        several = [places for _, places in self.gradients if workers > 1 and len(places) == workers]
+        self.program = Program([worker.plan for worker in self.workers], several)
 
     @property
     def moved(self) -> bool:
@@ -150,7 +144,7 @@ class Step:
     def __call__(self, batch: Batch, noise: Levels) -> Float[Tensor, "2"]:
         for M, *_ in self.reads:
             M.grad = None  # at K = 50 it may be hundreds of MB, and the next is another
-        self._go(batch, noise)
+        self._run(batch, noise)
         if not all(map(is_, map(attrgetter("grad"), self.dense), self.stay)):
             for parameter, gradient in zip(self.dense, self.stay, strict=True):
                 parameter.grad = gradient
@@ -160,16 +154,21 @@ class Step:
 
     def weigh(self, batch: Batch, noise: Levels) -> tuple[Float[Tensor, "K B"], Float[Tensor, ""]]:
         """The normalised weights of all samples, and the mean of the bound."""
-        self._go(batch, noise)
-        own = [share.weights.view(self.K, -1) for share in self.shares]
-        return torch.cat(own, 1) * -len(self.x), self.reports.sum(0)[1]
+        self._run(batch, noise)
+        weights = [worker.weights.view(self.K, -1) for worker in self.workers]
+        return torch.cat(weights, 1) * -len(self.x), self.reports.sum(0)[1]
 
-    def _go(self, batch: Batch, noise: Levels) -> None:
-        wanted = (self.K, len(self.x), self.model.latent[0])
-        if batch.x.shape != self.x.shape or noise[0].shape != wanted:
-            raise ValueError(f"this step is for rows {tuple(self.x.shape)} and noise {wanted}")
-        x, eps = batch.x.to(self.x).contiguous(), noise[0].to(self.x).contiguous()
-        self.given.x[0], self.given.noise[0] = x.data_ptr(), eps.data_ptr()
+    def _run(self, batch: Batch, noise: Levels) -> None:
+        expected = (self.K, len(self.x), self.latent)
+        if batch.x.shape != self.x.shape or noise[0].shape != expected:
+            raise ValueError(f"this step is for rows {tuple(self.x.shape)} and noise {expected}")
+        self._take(batch, noise)
         if not self.program.run():  # somebody keeps the threads from it
-            self.write(1)
+            self.compile(1)
+            self._take(batch, noise)
             self.program.run()
+
+    def _take(self, batch: Batch, noise: Levels) -> None:
+        self.x.copy_(batch.x)
+        for worker in self.workers:
+            worker.take(noise[0])

@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from memgen.core import products
 from memgen.errors import MemgenError
 
 EPSILON = 1e-5
@@ -27,7 +27,7 @@ EPSILON = 1e-5
 
 def linear(inputs: int, outputs: int) -> nn.Linear:
     """W h + b with the paper's starting values: W Glorot uniform with gain 1, b zero."""
-    layer = nn.Linear(inputs, outputs)
+    layer = products.Linear(inputs, outputs)
     nn.init.xavier_uniform_(layer.weight)
     nn.init.zeros_(layer.bias)
     return layer
@@ -57,7 +57,7 @@ class Dense(nn.Module):
     def forward(self, h: Float[Tensor, "*rows inputs"]) -> Activation:
         if isinstance(self.norm, BatchNorm):
             # Without the bias there is no pass over the rows to add it, and none to sum a gradient that is zero.
-            pre = F.linear(h, self.linear.weight, None if self.training else self.linear.bias)
+            pre = products.linear(h, self.linear.weight, None if self.training else self.linear.bias)
         else:
             pre = self.linear(h)
         return Activation(pre, torch.relu(self.norm(pre)))
@@ -86,7 +86,7 @@ class Frozen(nn.Module):
     bias: Tensor
 
     def forward(self, h: Float[Tensor, "*rows inputs"]) -> Activation:
-        output = torch.relu(F.linear(h, self.weight, self.bias))
+        output = torch.relu(products.linear(h, self.weight, self.bias))
         return Activation(output, output)
 
 

@@ -16,13 +16,13 @@ from typing import Any
 
 import torch
 
-from memgen.accelerate.library import library
 from memgen.data.form import Origin
 from memgen.errors import MemgenError
 from memgen.progress import Progress
 from memgen.recipes import document
 from memgen.runs.modelfile import Saved, warm_start
 from memgen.runs.run import CHECKPOINT, RECIPE, Run
+from memgen.training.execution import execution_path
 from memgen.training.fit import Epoch, NonFiniteError, check_finite, stages
 from memgen.training.losses import check_compilable
 from memgen.training.prepare import Prepared, adapt
@@ -253,7 +253,7 @@ def choose_device(name: str) -> str:
 
 def choose_execution(device: str, kept: dict[str, Any] | None, compiled: bool = False) -> dict[str, Any]:
     """What else the bits of a result depend on: decided when a run starts, kept when it is resumed."""
-    path = COMPILED if compiled else "plain" if library() is None else "native"
+    path = COMPILED if compiled else execution_path()
     if kept is None:
         threads, version = torch.get_num_threads(), torch.__version__
         return {"device": choose_device(device), "threads": threads, "torch": str(version), "path": path}

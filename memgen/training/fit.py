@@ -13,9 +13,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from memgen.accelerate.allocator import kept_memory
-from memgen.accelerate.library import flushed_denormals
-from memgen.accelerate.written import Written
 from memgen.core.layers import forget_statistics
 from memgen.core.model import DGM, Batch
 from memgen.core.objective import CHOOSING
@@ -25,6 +22,7 @@ from memgen.recipes.checks import warn_of_bias
 from memgen.recipes.settings import Recipe
 from memgen.tasks.density import log_likelihood
 from memgen.training.batches import batch_of, drawn
+from memgen.training.execution import PlannedSteps, flushed_denormals
 from memgen.training.losses import step_loss
 from memgen.training.optimizer import Settings, slots_used
 from memgen.training.prepare import Prepared, adapt, prepare
@@ -150,7 +148,7 @@ def _stage(ready: Prepared, state: State, tick: Tick, score: Evaluate) -> Genera
         if state.step == 0:
             state.order = torch.randperm(len(ready.rows), generator=state.generator, device=ready.rows.device)
             state.log = torch.zeros(len(sizes), 3, device=ready.rows.device)
-        with flushed_denormals(), kept_memory():  # without the first a step takes 3 times as long at K = 50
+        with flushed_denormals():  # without the first a step takes 3 times as long at K = 50
             for chosen in state.order[: sum(sizes)].split(sizes)[state.step :]:
                 x = (
                     drawn(ready.rows, ready.levels, chosen, state.generator)
@@ -178,10 +176,10 @@ def train_step(state: State, batch: Batch, recipe: Recipe, steps: int) -> Float[
     beta = min(1.0, t / (steps * objective.kl_warmup_epochs)) if objective.kl_warmup_epochs else 1.0
     samples = objective.samples + (objective.estimator in CHOOSING)
     noise = model.noise(samples, len(batch.x), state.generator)
-    # `step_loss` says what is computed. For the paper's models fused/ has the same loss and gradients written down,
-    # with the KL term in full: without it 1.6 times as long at K = 1 on MNIST (benchmarks/pieces.py).
+    # `step_loss` says what is computed. For the paper's models accelerate/ has the same loss and gradients, with the KL
+    # term in full.
     whole = state.compiled is None and beta == 1
-    step = state.written.find(model, objective, batch, noise) if whole else None
+    step = state.planned.find(model, objective, batch) if whole else None
     if step is not None:
         report = step(batch, noise)
     else:
@@ -234,7 +232,7 @@ def finish_epoch(state: State, ready: Prepared, score: Evaluate) -> Epoch:
     due = settings.evaluate_every > 0 and (last or state.epoch % settings.evaluate_every == 0)
     bounds, used = Bounds(), None
     if due or last:
-        state.written = Written()  # its buffers would lie idle while rows are scored
+        state.planned = PlannedSteps()  # its buffers would lie idle while rows are scored
         state.optimizer.catch_up(settings.ema)
         collect_unchecked(state.result, ready.rows, ready.data.stochastic, settings.seed)
     if due:

@@ -12,22 +12,21 @@ Weight decay reaches a row in the steps that read it.
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from operator import attrgetter, is_
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
-from memgen.accelerate.library import addresses, library, serves
+from memgen import accelerate
+from memgen.accelerate.adam import TINY, Moments, Numbers, Rows
 
-TINY = torch.finfo(torch.float32).tiny
-"""Nothing is divided by less, so that a gradient of zero changes nothing however small epsilon is."""
+if TYPE_CHECKING:
+    from memgen.accelerate.adam import AdamStep
 
 
 class Settings(NamedTuple):
@@ -57,44 +56,14 @@ class Slot:
     """Row-sparse parameters: the step that last touched each row, 0 for never."""
 
     @property
+    def moments(self) -> Moments:
+        return Moments(self.value, self.first, self.second, self.average)
+
+    @property
     def rows(self) -> Tensor:
         """The rows of a row-sparse parameter that were ever touched."""
         assert self.last is not None
         return self.last.nonzero()[:, 0]
-
-
-class DenseGradients:
-    """The gradients of a step but for row-sparse ones, and where their numbers lie.
-
-    Steps that are written down (fused/) leave them in the same places every time, so that this is made once; made anew
-    in every step a step of the recipe digits-mem-vae takes a fifth longer.
-    """
-
-    def __init__(self, slots: list[Slot]) -> None:
-        self.values = [slot.value for slot in slots]
-        self.given = [value.grad for value in self.values]
-        self.slots = [slot for slot in slots if slot.value.grad is not None]
-        self.gradients = [gradient for gradient in self.given if gradient is not None]
-        self.native = serves(*(slot.value for slot in self.slots), *self.gradients)
-        """Whether the kernels can take them."""
-        rows = [(slot.value, slot.value.grad, slot.first, slot.second, slot.average) for slot in self.slots]
-        every = [tensor for row in rows for tensor in row]
-        others = [tensor for row in rows for tensor in (row[0], row[1], row[4])]
-        self.tensors = [tensor for tensor in others if tensor is not None]
-        """All but the moments, which nobody else has."""
-        if self.native:
-            self.table, self.entries, self.sizes = addresses(every), addresses(self.gradients), _sizes(self.gradients)
-            self.places = [*map(Tensor.data_ptr, self.tensors)]
-
-    @property
-    def stand(self) -> bool:
-        """Whether the parameters still have these gradients, and all lies where it was."""
-        return (
-            self.native
-            and all(map(is_, map(attrgetter("grad"), self.values), self.given))
-            and [*map(Tensor.data_ptr, self.tensors)] == self.places
-            and all(map(Tensor.is_contiguous, self.tensors))
-        )
 
 
 class Adam:
@@ -124,14 +93,14 @@ class Adam:
             )
             for name, parameter in model.named_parameters()
         ]
-        self.found: DenseGradients | None = None
+        self.accelerated: AdamStep | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "found": None}  # it knows its tensors by addresses; those of a copy are others
+        return {**self.__dict__, "accelerated": None}  # it knows its tensors by addresses; those of a copy are others
 
     def clear(self) -> None:
         """Forget the gradients."""
-        self.found = None
+        self.accelerated = None
         for slot in self.slots:
             slot.value.grad = None
 
@@ -139,81 +108,67 @@ class Adam:
     def step(self, settings: Settings) -> Float[Tensor, ""]:
         """One step along the gradients; returns their norm before clipping. What has no gradient is left alone."""
         self.t += 1
-        if self.found is None or not self.found.stand:
-            self.found = DenseGradients([slot for slot in self.slots if slot.last is None])
-        dense, sparse = self.found, [slot for slot in self.slots if slot.last is not None]
-        sparse = [slot for slot in sparse if slot.value.grad is not None]
-        entries = [_rows_once(slot) for slot in sparse]
-        if dense.native and serves(*(slot.value for slot in sparse), *entries):
-            norm = self._native(dense, sparse, entries, settings)
+        dense = [slot for slot in self.slots if slot.last is None]
+        sparse = [slot for slot in self.slots if slot.last is not None and slot.value.grad is not None]
+        read = [self._read(slot, settings) for slot in sparse]
+        if self.accelerated is None or not self.accelerated.stands(read):
+            self.accelerated = accelerate.optimizer_step([slot.moments for slot in dense], read)
+        changed = [slot for slot in dense if slot.value.grad is not None]
+        if self.accelerated is not None:
+            norm = self.accelerated(self._numbers(settings), read)
         else:
-            norm = self._plain(dense, sparse, entries, settings)
+            norm = self._plain(changed, read, settings)
         # as if autograd had seen the change
-        increment_version([slot.value for slot in (*dense.slots, *sparse)])
+        increment_version([slot.value for slot in (*changed, *sparse)])
         return norm
 
     def _decay(self, settings: Settings) -> float:
         """Of the average; its first value is a copy."""
         return settings.ema if self.t > 1 else 0.0
 
-    def _native(self, dense: DenseGradients, sparse: list[Slot], entries: list[Tensor], settings: Settings) -> Tensor:
-        """One pass instead of many, and no call per parameter: without it a step at K = 1 takes 1.5 times as long."""
-        kernels = library()
-        assert kernels is not None
-        total = kernels.squares(dense.entries, dense.sizes, len(dense.gradients))
-        if sparse:
-            total += kernels.squares(addresses(entries), _sizes(entries), len(entries))
-        norm = math.sqrt(total)
-        scale = min(settings.clip_norm / (norm + 1e-6), 1.0) if settings.clip_norm else 1.0  # a NaN stays one
+    def _read(self, slot: Slot, settings: Settings) -> Rows:
+        """What a step has read of a row-sparse parameter; an average has missed ema^(steps in which the row stood)."""
+        assert slot.last is not None
+        gradient = _rows_once(slot)
+        rows = gradient.indices()[0]
+        still = self.t - 1 - slot.last[rows]
+        slot.last[rows] = self.t
+        return Rows(slot.moments, gradient.values(), rows, (settings.ema**still).to(slot.value))
+
+    def _numbers(self, settings: Settings) -> Numbers:
+        """The step's numbers with the corrections for t in rate and epsilon."""
         root = math.sqrt(1 - settings.beta2**self.t)
-        numbers = (
+        return Numbers(
             settings.rate * root / (1 - settings.beta1**self.t),
             settings.beta1,
             settings.beta2,
             max(settings.epsilon * root, TINY),
-            scale,
+            settings.clip_norm,
             settings.clip_value,
             1 - settings.rate * settings.weight_decay,
-            1 - settings.beta1,
-            1 - settings.beta2,
-            1 - self._decay(settings),
+            self._decay(settings),
         )
-        packed = (ctypes.c_float * len(numbers))(*numbers)
-        kernels.adam(dense.table, dense.sizes, len(dense.slots), packed)
-        for slot, gradient in zip(sparse, entries, strict=True):
-            rows, missed = self._touched(slot, settings)
-            average = None if slot.average is None else slot.average.data_ptr()
-            width = slot.value.shape[1]
-            kernels.adam_rows(
-                *(tensor.data_ptr() for tensor in (slot.value, gradient, slot.first, slot.second)),
-                average,
-                rows.data_ptr(),
-                missed.data_ptr(),
-                len(rows),
-                width,
-                packed,
-            )
-        return torch.tensor(norm)
 
-    def _plain(self, dense: DenseGradients, sparse: list[Slot], entries: list[Tensor], settings: Settings) -> Tensor:
+    def _plain(self, dense: list[Slot], read: list[Rows], settings: Settings) -> Tensor:
         """The formulas above, for any device and precision."""
-        norm = torch.nn.utils.get_total_norm([*dense.gradients, *entries])
+        gradients = [slot.value.grad for slot in dense if slot.value.grad is not None]
+        norm = torch.nn.utils.get_total_norm([*gradients, *(rows.gradient for rows in read)])
         scale = (settings.clip_norm / (norm + 1e-6)).clamp(max=1.0) if settings.clip_norm else norm.new_ones(())
-        averages = [slot.average for slot in dense.slots if slot.average is not None]
-        gradients = [gradient * scale for gradient in dense.gradients]
-        first, second = [slot.first for slot in dense.slots], [slot.second for slot in dense.slots]
-        self._formulas([slot.value.data for slot in dense.slots], gradients, first, second, averages, settings)
-        for slot, gradient in zip(sparse, entries, strict=True):
-            rows, missed = self._touched(slot, settings)
-            own = [slot.value.data, slot.first, slot.second]
-            w, m_1, m_2 = (tensor[rows] for tensor in own)
+        averages = [slot.average for slot in dense if slot.average is not None]
+        first, second = [slot.first for slot in dense], [slot.second for slot in dense]
+        scaled = [gradient * scale for gradient in gradients]
+        self._formulas([slot.value.data for slot in dense], scaled, first, second, averages, settings)
+        for moments, gradient, index, missed in read:
+            tensors = [moments.value.data, moments.first, moments.second]
+            w, m_1, m_2 = (tensor[index] for tensor in tensors)
             # The average catches up with the steps in which the row stood still.
-            average = [] if slot.average is None else [torch.lerp(w, slot.average[rows], missed.unsqueeze(1))]
-            self._formulas([w], [gradient * scale], [m_1], [m_2], average, settings)
-            for tensor, new in zip(own, (w, m_1, m_2), strict=True):
-                tensor[rows] = new
-            if slot.average is not None:
-                slot.average[rows] = average[0]
+            average = moments.average
+            caught_up = [] if average is None else [torch.lerp(w, average[index], missed.unsqueeze(1))]
+            self._formulas([w], [gradient * scale], [m_1], [m_2], caught_up, settings)
+            for tensor, new in zip(tensors, (w, m_1, m_2), strict=True):
+                tensor[index] = new
+            if average is not None:
+                average[index] = caught_up[0]
         return norm
 
     def _formulas(
@@ -245,15 +200,6 @@ class Adam:
         if average:
             torch._foreach_lerp_(average, w, 1 - self._decay(settings))
 
-    def _touched(self, slot: Slot, settings: Settings) -> tuple[Tensor, Tensor]:
-        """Rows, and what each row's average has missed: ema^(steps in which the row stood still)."""
-        assert slot.last is not None
-        assert slot.value.grad is not None
-        rows = slot.value.grad.indices()[0]
-        still = self.t - 1 - slot.last[rows]
-        slot.last[rows] = self.t
-        return rows, (settings.ema**still).to(slot.value)
-
     @torch.no_grad()
     def catch_up(self, ema: float) -> None:
         """Bring the average of every row to the present step, before somebody looks at it."""
@@ -271,8 +217,8 @@ def slots_used(optimizer: Adam) -> float | None:
     return sum(used for used, _ in touched) / sum(rows for _, rows in touched) if touched else None
 
 
-def _rows_once(slot: Slot) -> Float[Tensor, "rows width"]:
-    """What a row-sparse gradient has of each of its rows, once these are in order and none stands there twice."""
+def _rows_once(slot: Slot) -> Tensor:
+    """A row-sparse gradient with its rows in order, none of which stands there twice."""
     gradient = slot.value.grad
     assert gradient is not None
     if not gradient.is_coalesced():
@@ -280,8 +226,4 @@ def _rows_once(slot: Slot) -> Float[Tensor, "rows width"]:
         rows = gradient._indices()[0]
         in_order = bool((rows[1:] > rows[:-1]).all())
         slot.value.grad = gradient = gradient._coalesced_(True) if in_order else gradient.coalesce()
-    return gradient.values()
-
-
-def _sizes(tensors: list[nn.Parameter] | list[Tensor]) -> ctypes.Array[ctypes.c_long]:
-    return (ctypes.c_long * len(tensors))(*(tensor.numel() for tensor in tensors))
+    return gradient

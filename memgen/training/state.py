@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from memgen.accelerate.written import Written
 from memgen.core.memory import sparse_parameters
 from memgen.core.model import DGM
 from memgen.core.noise import Purpose, generator
 from memgen.recipes.settings import Recipe
+from memgen.training.execution import PlannedSteps
 from memgen.training.losses import Value, compiled_loss
 from memgen.training.optimizer import Adam
 
@@ -64,8 +64,8 @@ class State:
     """Of the stage, if it keeps them."""
     compiled: Value | None = None
     """The loss of a step as torch.compile has made it, if that was asked for."""
-    written: Written = field(default_factory=Written)
-    """The steps that are written down without autograd."""
+    planned: PlannedSteps = field(default_factory=PlannedSteps)
+    """The steps that are done without autograd."""
     whole: set[str] = field(default_factory=set)
     """Row-sparse parameters that a checkpoint holds in full, because the recipe's seed did not make their values."""
 

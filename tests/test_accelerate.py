@@ -1,4 +1,4 @@
-"""A step that is written down without autograd against autograd: the same loss, bound and gradients."""
+"""Every accelerated function against its plain definition: training steps, the evaluator's log w, pieces of both."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ import pytest
 import torch
 from torch.nn.utils.parametrizations import weight_norm
 
-from memgen.accelerate import share
+from memgen import accelerate
+from memgen.accelerate import worker as workers
 from memgen.accelerate.blocks import blocks
 from memgen.accelerate.program import blas
-from memgen.accelerate.step import Step, fits
-from memgen.accelerate.written import Written, step_of
+from memgen.accelerate.step import PlannedStep, supports
 from memgen.core.memory import Memory
 from memgen.core.model import DGM, Batch
 from memgen.core.objective import CHOOSING
 from memgen.recipes.build import build
 from memgen.recipes.settings import Recipe
 from memgen.training import fit as train
+from memgen.training.execution import PlannedSteps
 from memgen.training.fit import train_step
 from memgen.training.losses import step_loss
 from memgen.training.state import begin
@@ -110,9 +111,9 @@ def rows(model: DGM, B: int = 11) -> Batch:
 def test_loss_bound_and_gradients_are_those_of_autograd(name: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In float64, autograd's are exact enough to be the truth. So it is however many threads share the rows, and
     whether these go through the net at once, some samples at a time, or some rows of a sample."""
-    monkeypatch.setattr(share, "ROWS", most)
+    monkeypatch.setattr(workers, "ROWS", most)
     model, recipe = case(CASES[name])
-    assert fits(model, recipe.objective)
+    assert supports(model, recipe.objective)
     batch, K = rows(model), recipe.objective.samples + (recipe.objective.estimator in CHOOSING)
     noise = model.noise(K, len(batch.x), torch.Generator().manual_seed(2))
     truth = copy.deepcopy(model).double()
@@ -120,9 +121,10 @@ def test_loss_bound_and_gradients_are_those_of_autograd(name: str, most: int, mo
     value, wanted = step_loss(truth, recipe, Batch(batch.x.double()), double, 1.0)
     value.backward()
 
-    step = step_of(model, recipe.objective, K, len(batch.x))
-    for shares in (1, 2, 3):
-        step.write(shares)
+    step = accelerate.training_step(model, recipe.objective, len(batch.x))
+    assert step is not None
+    for count in (1, 2, 3):
+        step.compile(count)
         for parameter in model.parameters():  # nothing of an earlier step may stay, ...
             parameter.grad = torch.ones_like(parameter)
         step(Batch(torch.zeros_like(batch.x)), noise)  # ... nor of an earlier call
@@ -132,7 +134,7 @@ def test_loss_bound_and_gradients_are_those_of_autograd(name: str, most: int, mo
             if parameter.grad is not None and other.grad is not None:
                 found, true = parameter.grad.to_dense().double(), other.grad.to_dense()
                 error = float((found - true).norm() / (true.norm() + 1e-9))
-                assert error < 2e-5, (path, shares)
+                assert error < 2e-5, (path, count)
 
 
 @needs_kernels
@@ -141,7 +143,7 @@ def test_rows_and_noise_may_be_of_any_type_and_lie_anywhere() -> None:
     model, recipe = case([*MEMORY, "objective.samples=3"])
     batch = rows(model)
     noise = model.noise(3, len(batch.x), torch.Generator().manual_seed(2))
-    step = Step(model, recipe.objective, 3, len(batch.x))
+    step = PlannedStep(model, recipe.objective, 3, len(batch.x))
     wanted, wide = step(batch, noise), torch.nn.functional.pad(batch.x, (2, 3), value=torch.nan)
     for x in (batch.x.double(), batch.x.t().contiguous().t(), wide[:, 2:-3]):
         assert step(Batch(x), noise).equal(wanted)
@@ -150,12 +152,12 @@ def test_rows_and_noise_may_be_of_any_type_and_lie_anywhere() -> None:
 
 
 @pytest.mark.parametrize("K", [1, 2, 7, 50])
-@pytest.mark.parametrize("shares", [1, 2, 3])
+@pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("rows", [3, 11, 100, 1601])
-def test_blocks_are_all_rows_once_and_in_order(K: int, shares: int, rows: int) -> None:
-    """And gradients of matrices are left to the end by all shares or by none."""
-    sizes = [len(part) for part in torch.empty(rows).tensor_split(shares)]
-    split = [blocks(K, B, -(-rows // shares), 250) for B in sizes]
+def test_blocks_are_all_rows_once_and_in_order(K: int, count: int, rows: int) -> None:
+    """And gradients of matrices are left to the end by all workers or by none."""
+    sizes = [len(part) for part in torch.empty(rows).tensor_split(count)]
+    split = [blocks(K, B, -(-rows // count), 250) for B in sizes]
     assert len({(len(own), own[0].only) for own in split}) == 1
     for B, own in zip(sizes, split, strict=True):
         every = torch.arange(K * B)
@@ -168,13 +170,13 @@ def test_blocks_are_all_rows_once_and_in_order(K: int, shares: int, rows: int) -
 
 @needs_kernels
 @pytest.mark.parametrize(("B", "settings"), [(11, MEMORY), (200, MEMORY), (900, MEMORY), (11, KEYS), (200, KEYS)])
-def test_threads_that_share_rows_do_the_same_every_time(B: int, settings: list[str]) -> None:
+def test_workers_that_divide_the_rows_do_the_same_every_time(B: int, settings: list[str]) -> None:
     """To the bit, whichever comes first: a resumed run depends on it. And everybody's number of threads stays."""
     model, recipe = case([*settings, "objective.samples=3"])
     batch = rows(model, B)
     noise = model.noise(3, B, torch.Generator().manual_seed(2))
-    step, before = Step(model, recipe.objective, 3, B), torch.__config__.parallel_info()
-    step.write(3)
+    step, before = PlannedStep(model, recipe.objective, 3, B), torch.__config__.parallel_info()
+    step.compile(3)
 
     def done() -> list[torch.Tensor]:
         report = step(batch, noise)
@@ -189,36 +191,36 @@ def test_threads_that_share_rows_do_the_same_every_time(B: int, settings: list[s
 
 
 @needs_kernels
-def test_rows_are_shared_where_there_are_enough_for_every_thread() -> None:
+def test_rows_are_divided_where_there_are_enough_for_every_thread() -> None:
     model, recipe = case(MEMORY)
     threads = torch.get_num_threads()
     try:
-        for asked, K, B, shares in (  # 19 units
+        for asked, K, B, count in (  # 19 units
             *((1, 1, 4000, 1), (2, 1, 431, 1), (2, 1, 432, 2)),
             *((3, 2000, 2, 1), (3, 2000, 3, 3)),
         ):
             torch.set_num_threads(asked)
-            assert len(Step(model, recipe.objective, K, B).shares) == shares
+            assert len(PlannedStep(model, recipe.objective, K, B).workers) == count
     finally:
         torch.set_num_threads(threads)
 
 
 LIMITED = """
 import torch
-from tests.test_fused import MEMORY, Step, case, rows
+from tests.test_accelerate import MEMORY, PlannedStep, case, rows
 model, recipe = case(MEMORY)
 batch, noise = rows(model), model.noise(1, 11, torch.Generator())
-step = Step(model, recipe.objective, 1, 11)
+step = PlannedStep(model, recipe.objective, 1, 11)
 wanted = [step(batch, noise), *(parameter.grad.clone() for parameter, _ in step.gradients)]
-step.write(2)
+step.compile(2)
 found = [step(batch, noise), *(parameter.grad for parameter, _ in step.gradients)]
-assert len(step.shares) == 1
+assert len(step.workers) == 1
 assert all(a.equal(b) for a, b in zip(wanted, found, strict=True))
 """
 
 
 @needs_kernels
-def test_a_step_for_more_threads_than_there_are_is_written_anew() -> None:
+def test_a_step_for_more_threads_than_there_are_is_planned_anew() -> None:
     """Threads that wait for others which never come would wait for ever."""
     limited = os.environ | {"OMP_THREAD_LIMIT": "1"}
     subprocess.run([sys.executable, "-c", LIMITED], check=True, env=limited, timeout=120)
@@ -239,9 +241,9 @@ def test_a_step_for_more_threads_than_there_are_is_written_anew() -> None:
 )
 def test_recipes_that_do_not_fit(settings: list[str]) -> None:
     model, recipe = case([*settings, "objective.local_reconstruction=[]"])
-    assert not fits(model, recipe.objective)
-    with pytest.raises(ValueError, match="cannot be written down"):
-        Step(model, recipe.objective, 1, 100)
+    assert not supports(model, recipe.objective)
+    with pytest.raises(ValueError, match="cannot be planned"):
+        PlannedStep(model, recipe.objective, 1, 100)
 
 
 @needs_kernels
@@ -249,9 +251,9 @@ def test_models_that_do_not_fit() -> None:
     """Whatever somebody has made of a model, autograd knows what it means."""
     model, recipe = case(MEMORY)
     objective = recipe.objective
-    assert fits(model, objective)
-    assert fits(copy.deepcopy(model), objective)
-    assert not fits(model, replace(objective, bound="another"))
+    assert supports(model, objective)
+    assert supports(copy.deepcopy(model), objective)
+    assert not supports(model, replace(objective, bound="another"))
 
     class Other(DGM):
         pass
@@ -276,19 +278,19 @@ def test_models_that_do_not_fit() -> None:
     for name, change in changes.items():
         other = copy.deepcopy(model)
         change(other)
-        assert not fits(other, objective), name
+        assert not supports(other, objective), name
 
 
 @needs_kernels
 def test_a_step_leaves_no_memory_behind() -> None:
     """Whoever lets go of it has the memory of all its matrices at once: at K = 50 that is a lot."""
     model, recipe = case(MEMORY)
-    step = Step(model, recipe.objective, 1, 11)
-    shares = [weakref.ref(share) for share in step.shares]
+    step = PlannedStep(model, recipe.objective, 1, 11)
+    references = [weakref.ref(worker) for worker in step.workers]
     gc.disable()
     try:
         del step
-        assert all(share() is None for share in shares)
+        assert all(reference() is None for reference in references)
     finally:
         gc.enable()
 
@@ -297,11 +299,10 @@ def test_a_step_leaves_no_memory_behind() -> None:
 def test_a_step_is_not_taken_where_autograd_would_do_otherwise() -> None:
     """Whoever freezes a parameter, switches a part to evaluation or hooks something does so in the middle of things."""
     model, recipe = case(MEMORY)
-    written, batch = Written(), rows(model)
-    noise = model.noise(1, len(batch.x), torch.Generator().manual_seed(2))
+    planned, batch = PlannedSteps(), rows(model)
 
     def taken(other: Batch = batch) -> bool:
-        return written.find(model, recipe.objective, other, noise) is not None
+        return planned.find(model, recipe.objective, other) is not None
 
     assert taken()
     parameter, memory = model.get_parameter("p.0.head.logits.bias"), model.get_submodule("p.0.layers.0.memory")
@@ -333,7 +334,7 @@ def test_a_step_is_not_taken_where_autograd_would_do_otherwise() -> None:
 
 @needs_kernels
 @pytest.mark.parametrize("settings", [MEMORY, KEYS])
-def test_training_takes_the_written_step_unless_somebody_looks_on(settings: list[str]) -> None:
+def test_training_takes_the_planned_step_unless_somebody_looks_on(settings: list[str]) -> None:
     """Both ways lead to the same weights, and a hook sees every pass."""
     models, seen = [], []
     for hooked in (False, True):
@@ -355,7 +356,7 @@ def test_training_takes_the_written_step_unless_somebody_looks_on(settings: list
 
 
 @needs_kernels
-def test_steps_are_written_down_once_the_kl_term_counts_in_full() -> None:
+def test_steps_are_planned_once_the_kl_term_counts_in_full() -> None:
     model, recipe = case([*MEMORY, "objective.kl_warmup_epochs=0.2"])
     state = begin(model, recipe)
     ordinary = []
@@ -367,20 +368,20 @@ def test_steps_are_written_down_once_the_kl_term_counts_in_full() -> None:
 
 
 @needs_kernels
-def test_a_step_is_written_anew_when_the_weights_have_moved_or_the_loss_is_another() -> None:
+def test_a_step_is_planned_anew_when_the_weights_have_moved_or_the_loss_is_another() -> None:
     """It knows weights by their addresses."""
     model, recipe = case(MEMORY)
-    written, batch = Written(), rows(model)
+    planned, batch = PlannedSteps(), rows(model)
     noise = model.noise(1, len(batch.x), torch.Generator().manual_seed(2))
-    first = written.find(model, recipe.objective, batch, noise)
+    first = planned.find(model, recipe.objective, batch)
     assert first is not None
-    assert written.find(model, recipe.objective, batch, noise) is first
+    assert planned.find(model, recipe.objective, batch) is first
     weight = model.get_parameter("q.0.layers.0.linear.weight")
     weight.data = weight.data.clone()
-    second = written.find(model, recipe.objective, batch, noise)
+    second = planned.find(model, recipe.objective, batch)
     assert second is not None
     assert second is not first
-    third = written.find(model, recipe.override("objective.local_reconstruction=[]").objective, batch, noise)
+    third = planned.find(model, recipe.override("objective.local_reconstruction=[]").objective, batch)
     assert third is not None
     assert third(batch, noise)[0] < second(batch, noise)[0]
     with pytest.raises(ValueError, match="is for rows"):
