@@ -21,7 +21,7 @@ from memgen.errors import FailedError, MemgenError
 from memgen.report.figures.base import make_folder
 from memgen.runs import zoo as models
 from memgen.runs.session import choose_device
-from reproduction import pairs
+from reproduction import ledger, pairs
 from reproduction.jobs import SEED, Job, Place, current, missing, read_result, state
 from reproduction.jobs import reproduce as do
 from reproduction.page import write_page
@@ -100,6 +100,7 @@ def run_one(options: argparse.Namespace, name: str, job: Job | None, place: Plac
             with alone(place):
                 if job is not None:
                     pairs.update(job, place)
+                    ledger.update(job, place)
                 write_page(place.results)
 
 
