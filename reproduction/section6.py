@@ -49,10 +49,14 @@ def imputation(results: Results, compared: Compared) -> str:
         "model",
         "paper",
         "ours, exact statistics",
-        "ours, statistics of 1,000 images as its authors",
-        "the latter, beside the paper",
+        "ours, statistics of 1,000 images",
+        "the latter beside the paper",
     )
-    text = "Mean squared error per missing pixel after 100 steps of the paper's method, grey test images, seed 0."
+    text = (
+        "Mean squared error per missing pixel after 100 steps of the paper's method, grey test images, seed 0. The "
+        "paper's authors normalised with the statistics of 1,000 images at a time; exact statistics are those of the "
+        "training set."
+    )
     return f"## Table 2, imputation\n\n{text}\n\n{grid(heads, rows)}{imputation_differences(compared)}"
 
 
@@ -66,7 +70,7 @@ def imputation_differences(compared: Compared) -> str:
             ours = [number(own["mean"], own["standard_error"], 4, sign=True) for own in both]
             rows.append((pattern, theirs, *ours))
     heads = (
-        "MEM-VAE - VAE, image by image, the same schedule",
+        "MEM-VAE - VAE, same schedule, paired over images (1 training of each)",
         "paper",
         "ours, exact statistics",
         "ours, statistics of 1,000 images",
@@ -87,7 +91,8 @@ def svm(results: Results, compared: Compared) -> str:
         difference = number(100 * own["mean"], 100 * own["standard_error"], 2, sign=True)
         theirs = number(100 * (SVM_PAPER["mnist-mem-vae"] - SVM_PAPER["mnist-vae"]), sign=True)
         text += (
-            f"\n\nMEM-VAE minus VAE, image by image, the same schedule: {difference} points; the paper has {theirs}."
+            "\n\nMEM-VAE minus VAE, same schedule, paired over images (1 training of each): "
+            f"{difference} points; the paper has {theirs}."
         )
     return text
 
@@ -96,7 +101,7 @@ def claims(results: Results) -> str:
     """What the paper says of preferences, in numbers."""
     own = memory_of(results)
     if own is None:
-        return "## Claims about the slots\n\nNot done."
+        return "## Which classes prefer which slots\n\nNot done."
     rows = [
         (
             f"{words(one)} prefer slots alike in layer {one['layer']}",
@@ -107,23 +112,23 @@ def claims(results: Results) -> str:
         )
         for one in own["alike"]
     ]
-    heads = ("the paper says", "MEM-VAE", "the same untrained", "raw pixels", "ranks of these", "among", "")
+    heads = ("the paper says", "MEM-VAE", "the same untrained", "raw pixels", "ranks of these", "among", "verdict")
     resemble = ", ".join(f"{layer['resemblance_to_pixels']:.2f} ({layer['name']})" for layer in own["layers"])
     text = (
-        "Mean correlation between the preferences of these classes / between theirs and those of the others; and the "
-        "rank of the first among all groups of so many classes. The claim counts as true where the rank is in the "
-        "first tenth, every class of the group is more like the rest of it than the group is like the others (in "
-        "brackets the least of them), and inside minus across is larger than in the untrained model. Where a group is "
-        "in the first tenth untrained or in raw pixels, too, it says as much of the digits as of the memory. One "
-        "training.\n\n"
+        "The first number of a cell is the mean correlation between the slot preferences of these classes, with the "
+        "least of any class in brackets. The second is their mean correlation with the other classes. The rank is that "
+        "of the first number among all groups of as many classes. A claim holds if the rank is in the first tenth, if "
+        "every class of the group is more like the rest of the group than the group is like the others, and if the "
+        "first number minus the second is larger than in the untrained model. A high rank in the untrained model or in "
+        "raw pixels says that the digits themselves are alike. One training.\n\n"
     )
     pixels = (
-        "\n\nThe paper sees the classes of layer 1 correlated as raw pixels are. The correlation between the two sets "
-        f"of class correlations is {resemble} here, one training.\n\n"
+        "\n\nIn the paper the class correlations of layer 1 resemble those of raw pixels. The correlation between the "
+        f"two is {resemble} here (1 training).\n\n"
     )
     off = ", ".join(f"{name}: {value:.3f}" for name, value in own["disabled"].items())
     disabled = f"Disabled memory, mean absolute change of a pixel of 20 samples: {off}."
-    return "## Claims about the slots\n\n" + text + grid(heads, rows) + pixels + disabled
+    return "## Which classes prefer which slots\n\n" + text + grid(heads, rows) + pixels + disabled
 
 
 def memory_of(results: Results, name: str = "mnist-mem-vae") -> dict[str, Any] | None:
@@ -156,13 +161,13 @@ def slots(results: Results) -> str:
     for rank, name in enumerate(("1st", "2nd", "3rd")):
         rows.append((name, "paper", *(f"{value:.2f}" for value in SLOT_PAPER[rank])))
         rows.append((name, "ours", *(f"{value:.2f}" for value in ours[rank])))
-    text = "VIS-MEM-VAE: how strongly each class prefers its three slots of layer 1."
+    text = "VIS-MEM-VAE: the preference of each class for its three favourite slots of layer 1 (1 training)."
     return f"## Slots as images\n\n{text}\n\n{grid(('slot', '', *map(str, range(10))), rows)}"
 
 
 def sweep(own: dict[str, Any] | None) -> str:
     if own is None:
-        return "## How to share 100 slots\n\nNot done."
+        return "## How to divide 100 slots between the layers\n\nNot done."
     rows = [
         (
             name,
@@ -173,7 +178,7 @@ def sweep(own: dict[str, Any] | None) -> str:
     ]
     text = (
         f"Trainings of {own['epochs']} epochs by `{own['recipe']}` without the validation images, {own['examples']:,} "
-        f"of which are scored with {own['samples']:,} samples; one seed."
+        f"of which are scored with {own['samples']:,} samples; 1 training of each."
     )
-    heads = ("slots, layer 1 - layer 2", "log p(x)", "minus 70-30, image by image")
-    return f"## How to share 100 slots\n\n{text}\n\n{grid(heads, rows)}"
+    heads = ("slots, layer 1 - layer 2", "log p(x)", "minus 70-30, paired over images")
+    return f"## How to divide 100 slots between the layers\n\n{text}\n\n{grid(heads, rows)}"
