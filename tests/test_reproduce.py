@@ -32,7 +32,6 @@ from reproduction import sweep as sweeping
 from reproduction.__main__ import budget
 from reproduction.analyses import group
 from reproduction.jobs import Job, Place, chosen, read_result
-from reproduction.mismatches import mismatches
 from reproduction.page import page
 from reproduction.rows import GROUPS, IMPUTATION_PAPER, PAIRS, ROWS, Row, Scoring, trained_by
 from reproduction.sweep import recipes
@@ -648,27 +647,6 @@ def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert "is damaged" in capsys.readouterr().err
 
 
-def test_the_page_is_current() -> None:
-    """REPRODUCTION.md says what the result files say."""
-    assert (RESULTS / "REPRODUCTION.md").read_text("utf-8") == page(RESULTS)
-
-
-def test_the_readme_has_the_numbers_of_the_results() -> None:
-    readme = (RESULTS.parent / "README.md").read_text("utf-8")
-    for pair in (("mnist-mem-vae", "mnist-vae"), ("ocr-mem-vae", "ocr-vae")):
-        memory, plain = (read_result(RESULTS / f"{name}.json") for name in pair)
-        (own,) = [entry for entry in pairs.by_schedule(RESULTS, pair)[1] if entry["seed"] == 0]
-        assert memory is not None
-        assert plain is not None
-        shown = [f"{one[key]:.2f}" for one in (plain, memory) for key in ("paper", "log_likelihood")]
-        difference = f"{own['mean']:+.2f} ± {own['standard_error']:.2f}"
-        assert f"| {' | '.join(shown)} | {difference} |" in readme
-    faces = pairs.over(pairs.valid(RESULTS, ("frey-mem-vae-b100", "frey-vae-b100")), "paper")
-    assert f"{faces['mean']:+.0f} ± {faces['standard_error']:.0f} nats of the bound over five splits" in readme
-    (few,) = pairs.valid(RESULTS, ("frey-mem-vae-b10", "frey-vae-b10"))
-    assert f"{few['mean']:+.0f} ± {few['standard_error']:.0f} on one split" in readme
-
-
 FILES = [*sorted(RESULTS.glob("*-*.json")), *sorted(RESULTS.glob("seeds/*/*.json"))]
 
 
@@ -683,14 +661,6 @@ def test_results_belong_to_the_recipes_that_ship(path: Path) -> None:
     assert job.result(Place(RESULTS, RESULTS)) == path
     assert jobs.current(job, found)
     assert found["difference"] == pytest.approx(found[job.row.quantity] - job.row.paper)
-
-
-def test_every_number_that_falls_short_has_a_reason() -> None:
-    results = {name: found for name in ROWS if (found := read_result(RESULTS / f"{name}.json")) is not None}
-    swept = jobs.read_json(RESULTS / "slots.json")
-    assert swept is None or swept["recipe_sha256"] == recipes()
-    short = mismatches(results, swept, RESULTS)
-    assert short.keys() == (jobs.read_json(RESULTS / "remarks.json") or {}).keys()
 
 
 @pytest.mark.parametrize("name", zoo.names())
