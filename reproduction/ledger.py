@@ -35,10 +35,10 @@ precision on the first 1,000 test examples. Neither adds a line, because neither
 
 def entries(results: Path) -> list[Entry]:
     """All lines, the oldest first."""
-    found = read_json(results / LEDGER) or {"entries": []}
-    if not isinstance(found.get("entries"), list):
+    document = read_json(results / LEDGER) or {"entries": []}
+    if not isinstance(document.get("entries"), list):
         raise MemgenError(f"{results / LEDGER} is damaged: it has no list of entries; bring back the last good one")
-    return list(found["entries"])
+    return list(document["entries"])
 
 
 def update(job: Job, place: Place) -> None:
@@ -57,15 +57,18 @@ def added(result: dict[str, Any], before: list[Entry]) -> list[Entry]:
 
 def scores(result: dict[str, Any]) -> list[tuple[str, int | None, int | None, float | None]]:
     """Every scoring of test data in a result: what, samples, examples, number."""
-    found = [(LIKELIHOOD, own["samples"], own["examples"], own[result["compared"]]) for own in likelihoods(result)]
+    found = [
+        (LIKELIHOOD, scoring["samples"], scoring["examples"], scoring[result["compared"]])
+        for scoring in likelihoods(result)
+    ]
     analyses = result["analyses"]
-    if (own := analyses.get("imputation")) is not None:
-        errors = own["patterns"].get("rect-12", {}).get("batch_statistics", {})
-        found.append(("imputation", None, own["examples"], errors.get("mse")))
-    if (own := analyses.get("svm")) is not None:
-        found.append(("svm", None, None, 100 * own["accuracy"]))
-    if (own := analyses.get("memory")) is not None:
-        found.append(("inspection", None, own["rows"], None))
+    if (scoring := analyses.get("imputation")) is not None:
+        errors = scoring["patterns"].get("rect-12", {}).get("batch_statistics", {})
+        found.append(("imputation", None, scoring["examples"], errors.get("mse")))
+    if (scoring := analyses.get("svm")) is not None:
+        found.append(("svm", None, None, 100 * scoring["accuracy"]))
+    if (scoring := analyses.get("memory")) is not None:
+        found.append(("inspection", None, scoring["rows"], None))
     return found
 
 

@@ -32,26 +32,31 @@ def table(results: Results, name: str) -> str:
     return "\n\n".join(part for part in [*parts, QUOTED.get(name, "")] if part)
 
 
-def table_row(row: Row, own: dict[str, Any]) -> Sequence[str]:
+def table_row(row: Row, result: dict[str, Any]) -> Sequence[str]:
     digits = 1 if row.table == FREY else 2
     return (
         row.model,
         number(row.paper, digits=digits_of(row)),
-        number(own[row.quantity], own["difference_standard_error"], digits),
-        *measured(own),
+        number(result[row.quantity], result["difference_standard_error"], digits),
+        *measured(result),
     )
 
 
-def measured(own: dict[str, Any]) -> tuple[str, ...]:
+def measured(result: dict[str, Any]) -> tuple[str, ...]:
     """Samples, examples, epochs, time, recipe and seed."""
-    return (f"K = {own['samples']:,}, {own['examples']:,}", *effort(own), f"`{own['recipe']}`", str(own["seed"]))
+    return (
+        f"K = {result['samples']:,}, {result['examples']:,}",
+        *effort(result),
+        f"`{result['recipe']}`",
+        str(result["seed"]),
+    )
 
 
-def effort(own: dict[str, Any]) -> tuple[str, str]:
+def effort(result: dict[str, Any]) -> tuple[str, str]:
     """Epochs and time, threads, and whether it was compiled."""
-    threads = own["hardware"]["threads"]
+    threads = result["hardware"]["threads"]
     how = f" on {threads} thread{'s' if threads > 1 else ''}"
-    return trained_for(own, how + (", compiled" if own["execution"].get("path") == COMPILED else ""))
+    return trained_for(result, how + (", compiled" if result["execution"].get("path") == COMPILED else ""))
 
 
 def letters(results: Results) -> str:
@@ -60,15 +65,15 @@ def letters(results: Results) -> str:
         (
             row.model,
             f"{int(samples):,}",
-            f"{own['examples']:,}",
-            number(own["log_likelihood"], own["standard_error"], 3),
-            number(own["gain"], own["gain_standard_error"], 3, sign=True),
-            number(results[row.name]["log_likelihood"] + own["gain"]),
+            f"{scoring['examples']:,}",
+            number(scoring["log_likelihood"], scoring["standard_error"], 3),
+            number(scoring["gain"], scoring["gain_standard_error"], 3, sign=True),
+            number(results[row.name]["log_likelihood"] + scoring["gain"]),
             number(gap(results[row.name]), sign=True),
         )
         for row in ROWS.values()
         if row.table == OCR and row.name in results
-        for samples, own in results[row.name]["more"].items()
+        for samples, scoring in results[row.name]["more"].items()
     ]
     if not rows:
         return "The paper took 100,000 samples for each letter. Here they are 10,000."
@@ -83,9 +88,9 @@ def letters(results: Results) -> str:
 def faces(results: Results) -> str:
     """log p(x) beside the bound that the paper reports."""
     rows = [
-        (row.model, number(own["log_likelihood"], own["standard_error"], 1), f"{own['samples']:,}")
+        (row.model, number(result["log_likelihood"], result["standard_error"], 1), f"{result['samples']:,}")
         for row in ROWS.values()
-        if row.table == FREY and (own := results.get(row.name)) is not None
+        if row.table == FREY and (result := results.get(row.name)) is not None
     ]
     text = (
         "The paper reports the bound with one sample; ours is the mean of it over 5,000 draws. Its 100 test faces are "
@@ -100,12 +105,12 @@ def differences(folder: Path) -> str:
     rows: list[tuple[str, ...]] = []
     totals: list[tuple[str, ...]] = []
     for pair in PAIRS:
-        found, name = valid(folder, pair), f"`{pair[0]}` - `{pair[1]}`"
-        for own in found:
-            values = number(own["mean"], own["standard_error"], 2, sign=True)
-            rows.append((name, own["schedule"], str(own["seed"]), str(own["split"]), values))
-        schedules = sorted({own["schedule"] for own in found})
-        totals += [(name, schedule, *total(pair, found, schedule)) for schedule in schedules]
+        entries, name = valid(folder, pair), f"`{pair[0]}` - `{pair[1]}`"
+        for entry in entries:
+            values = number(entry["mean"], entry["standard_error"], 2, sign=True)
+            rows.append((name, entry["schedule"], str(entry["seed"]), str(entry["split"]), values))
+        schedules = sorted({entry["schedule"] for entry in entries})
+        totals += [(name, schedule, *total(pair, entries, schedule)) for schedule in schedules]
     if not rows:
         return ""
     mean = grid(("pair", "schedule", "trainings", "difference ± over trainings", "paper", "verdict"), totals)
@@ -119,11 +124,11 @@ def differences(folder: Path) -> str:
     return f"## Differences between models\n\n{text}\n\n{mean}\n\n{single}apart.\n\n{each}"
 
 
-def total(pair: tuple[str, str], found: list[dict[str, Any]], schedule: str) -> tuple[str, ...]:
-    own = over(found, schedule)
-    n, kind = own["trainings"], own["over"]
-    values = number(own["mean"], own["standard_error"], 2, sign=True)
-    said = better(own["mean"], own["standard_error"], n)
+def total(pair: tuple[str, str], entries: list[dict[str, Any]], schedule: str) -> tuple[str, ...]:
+    mean = over(entries, schedule)
+    n, kind = mean["trainings"], mean["over"]
+    values = number(mean["mean"], mean["standard_error"], 2, sign=True)
+    said = better(mean["mean"], mean["standard_error"], n)
     return (f"{n} {kind if n > 1 else kind.removesuffix('s')}", values, number(of_paper(pair), sign=True), said)
 
 
@@ -151,9 +156,9 @@ def others(folder: Path) -> str:
     """Other seeds, schedules and splits."""
     rows = []
     for path in sorted((folder / "seeds").glob("*/*.json")):
-        if (own := read_result(path)) is not None:
-            value = number(own[own["compared"]], own["difference_standard_error"])
-            difference = number(own["difference"], digits=2, sign=True)
-            rows.append((f"`{own['row']}`", value, difference, *measured(own), str(own["split"])))
+        if (result := read_result(path)) is not None:
+            value = number(result[result["compared"]], result["difference_standard_error"])
+            difference = number(result["difference"], digits=2, sign=True)
+            rows.append((f"`{result['row']}`", value, difference, *measured(result), str(result["split"])))
     heads = ("row", "ours", "ours - paper", *TRAINED, "split")
     return f"## Other seeds, schedules and splits\n\n{grid(heads, rows)}" if rows else ""

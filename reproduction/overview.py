@@ -21,14 +21,14 @@ def overview(results: Results, extended: dict[str, float]) -> str:
     return grid(("data", "row", "paper", "ours ± error", "difference", "verdict"), rows)
 
 
-def overview_row(row: Row, own: dict[str, Any] | None, extended: dict[str, float]) -> tuple[str, ...]:
+def overview_row(row: Row, result: dict[str, Any] | None, extended: dict[str, float]) -> tuple[str, ...]:
     digits = digits_of(row)
     start = (DATA[row.table], row.model, number(row.paper, digits=digits))
-    if own is None:
+    if result is None:
         return (*start, "", "", "not done")
-    value = number(own["paper"] + gap(own), own["difference_standard_error"], digits)
-    mark = MARK if own["weights_sha256"] in extended else ""
-    return (*start, value + mark, number(gap(own), digits=digits, sign=True), verdict(own))
+    value = number(result["paper"] + gap(result), result["difference_standard_error"], digits)
+    mark = MARK if result["weights_sha256"] in extended else ""
+    return (*start, value + mark, number(gap(result), digits=digits, sign=True), verdict(result))
 
 
 def digits_of(row: Row) -> int:
@@ -36,22 +36,22 @@ def digits_of(row: Row) -> int:
     return 0 if row.table == FREY else 2
 
 
-def gap(own: dict[str, Any]) -> float:
+def gap(result: dict[str, Any]) -> float:
     """Ours minus the paper's, with as many samples as in the paper where these were taken."""
-    return float(own["difference"] + max((more["gain"] for more in own["more"].values()), default=0.0))
+    return float(result["difference"] + max((more["gain"] for more in result["more"].values()), default=0.0))
 
 
-def tolerance(own: dict[str, Any]) -> float:
+def tolerance(result: dict[str, Any]) -> float:
     """The paper's Frey faces are others than ours, so that there the standard error over faces counts."""
-    return float(own["difference_standard_error"]) if own["table"] == FREY else LEVEL
+    return float(result["difference_standard_error"]) if result["table"] == FREY else LEVEL
 
 
-def verdict(own: dict[str, Any]) -> str:
+def verdict(result: dict[str, Any]) -> str:
     """
-    >>> own = {"table": "Table 1, OCR-letters", "difference": -0.15, "more": {}}
-    >>> verdict(own), verdict(own | {"more": {"100000": {"gain": 0.1}}}), verdict(own | {"difference": 0.2})
+    >>> result = {"table": "Table 1, OCR-letters", "difference": -0.15, "more": {}}
+    >>> verdict(result), verdict(result | {"more": {"100000": {"gain": 0.1}}}), verdict(result | {"difference": 0.2})
     ('below', 'level with the paper', 'better')
     """
-    if abs(gap(own)) <= tolerance(own):
+    if abs(gap(result)) <= tolerance(result):
         return "level with the paper"
-    return "better" if gap(own) > 0 else "below"
+    return "better" if gap(result) > 0 else "below"

@@ -67,8 +67,8 @@ def page(folder: Path) -> str:
 def figures(results: Results) -> str:
     """All of them, those of a kind side by side."""
     kinds: dict[str, list[tuple[str, str, str]]] = {}
-    for name, own in results.items():
-        for analysis in own["analyses"].values():
+    for name, result in results.items():
+        for analysis in result["analyses"].values():
             for file, caption in analysis["figures"].items():
                 kind = file.removeprefix(f"{name}-").removesuffix(".png")
                 kinds.setdefault(kind, []).append((name, file, caption))

@@ -19,8 +19,8 @@ Compared = dict[str, dict[str, float]]
 
 def memory_differences(folder: Path) -> Compared:
     """MEM-VAE minus VAE, image by image, of what both were analysed for."""
-    own = [pair for pair in by_schedule(folder, MEMORY_PAIR)[1] if pair["seed"] == SEED]
-    return own[0].get("analyses", {}) if own else {}
+    entries = [pair for pair in by_schedule(folder, MEMORY_PAIR)[1] if pair["seed"] == SEED]
+    return entries[0].get("analyses", {}) if entries else {}
 
 
 def imputation(results: Results, compared: Compared) -> str:
@@ -28,10 +28,10 @@ def imputation(results: Results, compared: Compared) -> str:
     rows = []
     for pattern, paper in IMPUTATION_PAPER.items():
         for name, theirs in paper.items():
-            own = results.get(name, {}).get("analyses", {}).get("imputation")
-            if own is None:
+            analysis = results.get(name, {}).get("analyses", {}).get("imputation")
+            if analysis is None:
                 continue
-            exact, batch = (own["patterns"][pattern][key] for key in ("exact_statistics", "batch_statistics"))
+            exact, batch = (analysis["patterns"][pattern][key] for key in ("exact_statistics", "batch_statistics"))
             rows.append(
                 (
                     pattern,
@@ -67,7 +67,7 @@ def imputation_differences(compared: Compared) -> str:
         both = [compared[key] for s in ("exact", "batch") if (key := f"imputation {pattern} {s}") in compared]
         if len(both) == 2:
             theirs = number(paper[MEMORY_PAIR[0]] - paper[MEMORY_PAIR[1]], digits=4, sign=True)
-            ours = [number(own["mean"], own["standard_error"], 4, sign=True) for own in both]
+            ours = [number(difference["mean"], difference["standard_error"], 4, sign=True) for difference in both]
             rows.append((pattern, theirs, *ours))
     heads = (
         "MEM-VAE - VAE, same schedule, paired over images (1 training of each)",
@@ -81,14 +81,14 @@ def imputation_differences(compared: Compared) -> str:
 def svm(results: Results, compared: Compared) -> str:
     rows = []
     for name, paper in SVM_PAPER.items():
-        if (own := results.get(name, {}).get("analyses", {}).get("svm")) is not None:
-            ours = f"{own['accuracy']:.2%} ± {own['standard_error']:.2%}"
-            ours += "" if own["converged"] else " (the solver stopped before its tolerance)"
-            rows.append((ROWS[name].model, f"{paper:.2%}", ours, f"{100 * (own['accuracy'] - paper):+.2f}"))
+        if (analysis := results.get(name, {}).get("analyses", {}).get("svm")) is not None:
+            ours = f"{analysis['accuracy']:.2%} ± {analysis['standard_error']:.2%}"
+            ours += "" if analysis["converged"] else " (the solver stopped before its tolerance)"
+            rows.append((ROWS[name].model, f"{paper:.2%}", ours, f"{100 * (analysis['accuracy'] - paper):+.2f}"))
     text = "## A linear SVM on the last deterministic layer of Q\n\n"
     text += grid(("model", "paper", "ours", "points more"), rows) if rows else "Not done."
-    if (own := compared.get("svm right")) is not None:
-        difference = number(100 * own["mean"], 100 * own["standard_error"], 2, sign=True)
+    if (analysis := compared.get("svm right")) is not None:
+        difference = number(100 * analysis["mean"], 100 * analysis["standard_error"], 2, sign=True)
         theirs = number(100 * (SVM_PAPER["mnist-mem-vae"] - SVM_PAPER["mnist-vae"]), sign=True)
         text += (
             "\n\nMEM-VAE minus VAE, same schedule, paired over images (1 training of each): "
@@ -99,21 +99,21 @@ def svm(results: Results, compared: Compared) -> str:
 
 def claims(results: Results) -> str:
     """What the paper says of preferences, in numbers."""
-    own = memory_of(results)
-    if own is None:
+    analysis = memory_of(results)
+    if analysis is None:
         return "## Which classes prefer which slots\n\nNot done."
     rows = [
         (
-            f"{words(one)} prefer slots alike in layer {one['layer']}",
-            *(correlations(one[key]) for key in ("trained", "untrained", "pixels")),
-            ", ".join(str(one[key]["rank"]) for key in ("trained", "untrained", "pixels")),
-            str(one["trained"]["groups"]),
-            "holds" if holds(one) else "does not hold",
+            f"{words(claim)} prefer slots alike in layer {claim['layer']}",
+            *(correlations(claim[key]) for key in ("trained", "untrained", "pixels")),
+            ", ".join(str(claim[key]["rank"]) for key in ("trained", "untrained", "pixels")),
+            str(claim["trained"]["groups"]),
+            "holds" if holds(claim) else "does not hold",
         )
-        for one in own["alike"]
+        for claim in analysis["alike"]
     ]
     heads = ("the paper says", "MEM-VAE", "the same untrained", "raw pixels", "ranks of these", "among", "verdict")
-    resemble = ", ".join(f"{layer['resemblance_to_pixels']:.2f} ({layer['name']})" for layer in own["layers"])
+    resemble = ", ".join(f"{layer['resemblance_to_pixels']:.2f} ({layer['name']})" for layer in analysis["layers"])
     text = (
         "The first number of a cell is the mean correlation between the slot preferences of these classes, with the "
         "least of any class in brackets. The second is their mean correlation with the other classes. The rank is that "
@@ -126,14 +126,14 @@ def claims(results: Results) -> str:
         "\n\nIn the paper the class correlations of layer 1 resemble those of raw pixels. The correlation between the "
         f"two is {resemble} here (1 training).\n\n"
     )
-    off = ", ".join(f"{name}: {value:.3f}" for name, value in own["disabled"].items())
+    off = ", ".join(f"{name}: {value:.3f}" for name, value in analysis["disabled"].items())
     disabled = f"Disabled memory, mean absolute change of a pixel of 20 samples: {off}."
     return "## Which classes prefer which slots\n\n" + text + grid(heads, rows) + pixels + disabled
 
 
 def memory_of(results: Results, name: str = "mnist-mem-vae") -> dict[str, Any] | None:
-    found: dict[str, Any] | None = results.get(name, {}).get("analyses", {}).get("memory")
-    return found
+    analysis: dict[str, Any] | None = results.get(name, {}).get("analyses", {}).get("memory")
+    return analysis
 
 
 def correlations(group: dict[str, Any]) -> str:
@@ -145,18 +145,20 @@ def words(claim: dict[str, Any]) -> str:
 
 
 def holds(claim: dict[str, Any]) -> bool:
-    own, random = claim["trained"], claim["untrained"]
-    first = own["rank"] <= max(1, own["groups"] // 10)
-    all_of_them = own["least"] > own["across"]
-    return bool(first and all_of_them and own["inside"] - own["across"] > random["inside"] - random["across"])
+    trained, untrained = claim["trained"], claim["untrained"]
+    high_rank = trained["rank"] <= max(1, trained["groups"] // 10)
+    all_alike = trained["least"] > trained["across"]
+    return bool(
+        high_rank and all_alike and trained["inside"] - trained["across"] > untrained["inside"] - untrained["across"]
+    )
 
 
 def slots(results: Results) -> str:
     """The preference table under the pictures of slots."""
-    own = memory_of(results, "mnist-vis-mem-vae")
-    if own is None:
+    analysis = memory_of(results, "mnist-vis-mem-vae")
+    if analysis is None:
         return "## Slots as images\n\nNot done."
-    ours = own["layers"][0]["preferences"]
+    ours = analysis["layers"][0]["preferences"]
     rows = []
     for rank, name in enumerate(("1st", "2nd", "3rd")):
         rows.append((name, "paper", *(f"{value:.2f}" for value in SLOT_PAPER[rank])))
@@ -165,20 +167,22 @@ def slots(results: Results) -> str:
     return f"## Slots as images\n\n{text}\n\n{grid(('slot', '', *map(str, range(10))), rows)}"
 
 
-def sweep(own: dict[str, Any] | None) -> str:
-    if own is None:
+def sweep(result: dict[str, Any] | None) -> str:
+    if result is None:
         return "## How to divide 100 slots between the layers\n\nNot done."
     rows = [
         (
             name,
-            number(one["log_likelihood"], one["standard_error"]),
-            "" if name == "70-30" else number(one["minus_paper"], one["minus_paper_standard_error"], 3, sign=True),
+            number(division["log_likelihood"], division["standard_error"]),
+            ""
+            if name == "70-30"
+            else number(division["minus_paper"], division["minus_paper_standard_error"], 3, sign=True),
         )
-        for name, one in own["splits"].items()
+        for name, division in result["splits"].items()
     ]
     text = (
-        f"Trainings of {own['epochs']} epochs by `{own['recipe']}` without the validation images, {own['examples']:,} "
-        f"of which are scored with {own['samples']:,} samples; 1 training of each."
+        f"Trainings of {result['epochs']} epochs by `{result['recipe']}` without the validation images. "
+        f"{result['examples']:,} of these are scored with {result['samples']:,} samples; 1 training of each."
     )
     heads = ("slots, layer 1 - layer 2", "log p(x)", "minus 70-30, paired over images")
     return f"## How to divide 100 slots between the layers\n\n{text}\n\n{grid(heads, rows)}"

@@ -34,13 +34,13 @@ def summary(folder: Path) -> str:
 
 def cells(folder: Path, name: str, extended: dict[str, float]) -> tuple[str, str]:
     """The paper's number and ours, with a mark where the training was extended after a test number was known."""
-    paper, own = number(ROWS[name].paper), read_result(folder / f"{name}.json")
-    if own is None:
+    paper, result = number(ROWS[name].paper), read_result(folder / f"{name}.json")
+    if result is None:
         return paper, "not done"
-    return paper, number(own["paper"] + gap(own)) + (MARK if own["weights_sha256"] in extended else "")
+    return paper, number(result["paper"] + gap(result)) + (MARK if result["weights_sha256"] in extended else "")
 
 
 def gain(folder: Path, memory: str, plain: str) -> str:
     """The difference under the same schedule and seed, paired over images, training by training."""
     _, entries = by_schedule(folder, (memory, plain))
-    return ", ".join(number(own["mean"], own["standard_error"], sign=True) for own in entries)
+    return ", ".join(number(entry["mean"], entry["standard_error"], sign=True) for entry in entries)
