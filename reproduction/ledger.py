@@ -24,7 +24,8 @@ REASONS = {
 Entry = dict[str, Any]
 HEADING = """# Every look at test data
 
-Made from `ledger.json` by `python -m reproduction`, which adds a line whenever it scores test data. Choices of settings
+Made from `ledger.json` by `python -m reproduction`, which adds a line whenever it scores test data. Recipes have the
+names that they had then; results/recipes/ keeps those of version 0.5. Choices of settings
 and epochs rest on validation data. A training that was extended after its test number was known had a second chance
 that the paper's had not. Its line says so in the last column, and its number carries a mark wherever it stands.
 
@@ -112,7 +113,16 @@ def begins(line: Entry, result: dict[str, Any]) -> bool:
     these may have been shipped in half precision."""
     stage = line["last_stage"]
     legs = result.get("before", [])
-    return any(leg["recipe"] == line["recipe"] and leg.get("stage", stage) == stage for leg in legs)
+    return any(line["recipe"] in names(leg) and leg.get("stage", stage) == stage for leg in legs)
+
+
+def names(leg: dict[str, Any]) -> set[str]:
+    """What the recipe of a part of a training is called, and was called when it was trained.
+
+    >>> sorted(names({"recipe": "mnist-vae --schedule fast", "recipe_file": "recipes/mnist-vae-finish.toml"}))
+    ['mnist-vae --schedule fast', 'mnist-vae-finish']
+    """
+    return {leg["recipe"], Path(leg.get("recipe_file", leg["recipe"])).stem}
 
 
 def about(line: Entry, result: dict[str, Any]) -> bool:
