@@ -22,7 +22,7 @@ from memgen.errors import FailedError, MemgenError
 from memgen.report.figures.base import make_folder
 from memgen.runs import zoo as models
 from memgen.runs.session import choose_device
-from reproduction import pairs
+from reproduction import ledger, pairs
 from reproduction.jobs import SEED, Job, Place, current, missing, read_result, state
 from reproduction.jobs import reproduce as do
 from reproduction.page import write_page
@@ -101,6 +101,7 @@ def run_one(options: SimpleNamespace, name: str, job: Job | None, place: Place) 
             with alone(place):
                 if job is not None:
                     pairs.update(job, place)
+                    ledger.update(job, place)
                 write_page(place.results)
 
 
@@ -179,23 +180,22 @@ def status(options: SimpleNamespace, place: Place) -> dict[str, Any]:
     lines: list[dict[str, Any]] = []
     asked = jobs(options)
     width = max(map(len, asked))
-    say(f"{'row':<{width}} {'paper':>9} {'ours':>17} {'ours - paper':>16} {'training':>9}  state")
+    say(f"{'row':<{width}} {'paper':>9} {'ours':>17} {'ours - paper':>12} {'training':>9}  state")
     for name, job in asked.items():
         if job is None:
             said = "not done" if swept(place.results) is None else "done"
-            say(f"{name:<{width}} {'':>9} {'':>17} {'':>16} {'':>9}  {said}")
+            say(f"{name:<{width}} {'':>9} {'':>17} {'':>12} {'':>9}  {said}")
             lines.append({"row": name, "state": said})
             continue
         found, said = read_result(job.result(place)), state(job, place)
         ours = difference = seconds = ""
         if found is not None:
-            error = found["difference_standard_error"]
-            ours = number(found[found["compared"]], error)
-            difference = number(found["difference"], error, sign=True)
+            ours = number(found[found["compared"]], found["difference_standard_error"])
+            difference = number(found["difference"], sign=True)
             seconds = duration(found["seconds"] + sum(leg["seconds"] for leg in found["before"]))
         more = len(list((place.results / "seeds" / job.row.name).glob("*.json"))) if job.main else 0
         text = f"{said}; {more} more in {place.results / 'seeds' / job.row.name}" if more else said
-        say(f"{name:<{width}} {job.row.paper:>9.2f} {ours:>17} {difference:>16} {seconds:>9}  {text}")
+        say(f"{name:<{width}} {job.row.paper:>9.2f} {ours:>17} {difference:>12} {seconds:>9}  {text}")
         lines.append({"row": job.row.name, "job": name, "paper": job.row.paper, "state": said, "result": found})
     return {"rows": lines}
 

@@ -33,7 +33,7 @@ GRID = 64
 PICTURES = 12
 STEPS = 100
 SCORED, SAMPLES = 100, 100
-"""Rows and importance samples for what each slot is worth."""
+"""Rows and importance samples for the gain from each slot."""
 ALIKE = ((0, (7, 9)), (1, (7, 9)), (0, (1, 4, 7, 9)), (1, (3, 5, 8)))
 """Which layer (from the data upwards) prefers slots alike for which classes, as the paper says."""
 UNTRAINED = 2000
@@ -45,8 +45,8 @@ STATISTICS: dict[str, dict[str, Any]] = {
 """Of batch norm, while missing pixels are filled in."""
 
 
-class Found(NamedTuple):
-    """What an analysis finds."""
+class Analysed(NamedTuple):
+    """What an analysis gives."""
 
     numbers: dict[str, Any]
     figures: Sequence[Figure] = ()
@@ -54,18 +54,18 @@ class Found(NamedTuple):
     """name -> a number per test example, to be compared with those of another model, image by image."""
 
 
-def training(run: Run, saved: Saved, data: Dataset) -> Found:
+def training(run: Run, saved: Saved, data: Dataset) -> Analysed:
     """How the bound went."""
-    return Found({}, [training_curves(run.metrics())])
+    return Analysed({}, [training_curves(run.metrics())])
 
 
-def generation(run: Run, saved: Saved, data: Dataset) -> Found:
+def generation(run: Run, saved: Saved, data: Dataset) -> Analysed:
     """Means of p(x|z), z from the prior: the first 64 of seed 0, nothing picked."""
     caption = f"Means of p(x|z) for the first {GRID} draws of z from the prior, seed 0, nothing picked."
-    return Found({"seed": 0}, [image_grid("samples", caption, sample(saved.model, GRID), data.shape)])
+    return Analysed({"seed": 0}, [image_grid("samples", caption, sample(saved.model, GRID), data.shape)])
 
 
-def imputation(run: Run, saved: Saved, data: Dataset) -> Found:
+def imputation(run: Run, saved: Saved, data: Dataset) -> Analysed:
     """Table 2: the paper's method on grey test images, by exact statistics and, as its authors did, by those of 1,000
     images at a time."""
     x = data.rows("test")
@@ -74,59 +74,59 @@ def imputation(run: Run, saved: Saved, data: Dataset) -> Found:
     hidden, examples = {}, {}
     for pattern in IMPUTATION_PAPER:
         missing = missing_entries(pattern, data.shape, x.shape[1], len(x))
-        own: dict[str, Any] = {}
-        for statistics, more in STATISTICS.items():
+        errors: dict[str, Any] = {}
+        for statistics, options in STATISTICS.items():
             guess = fill(
-                saved.model, x, ~missing, "paper", f"imputing {pattern}, {statistics}", steps=STEPS, **more
+                saved.model, x, ~missing, "paper", f"imputing {pattern}, {statistics}", steps=STEPS, **options
             ).mean
-            own[f"{statistics}_statistics"] = _error(squared_error(guess, x, missing))
+            errors[f"{statistics}_statistics"] = _error(squared_error(guess, x, missing))
             examples[f"{pattern} {statistics}"] = row_errors(guess, x, missing)
             pictures.setdefault(pattern, x[:PICTURES])
             pictures.setdefault(f"{pattern}, filled", guess[:PICTURES].float())
-        numbers["patterns"][pattern] = own
+        numbers["patterns"][pattern] = errors
         hidden[pattern] = missing[:PICTURES]
     caption = (
         f"The first {PICTURES} test images, what was missing (blue), and what {STEPS} steps fill in (exact statistics)."
     )
-    return Found(numbers, [image_rows("imputation", caption, pictures, data.shape, hidden)], examples)
+    return Analysed(numbers, [image_rows("imputation", caption, pictures, data.shape, hidden)], examples)
 
 
 def _error(error: SquaredError) -> dict[str, float]:
     return {"mse": error.mean, "standard_error": error.standard_error}
 
 
-def svm(run: Run, saved: Saved, data: Dataset) -> Found:
+def svm(run: Run, saved: Saved, data: Dataset) -> Analysed:
     """A linear Crammer-Singer SVM without intercept on the last deterministic layer of Q, regularisation 1e-4."""
     x = {split: features(saved.model, data.rows(split)).last for split in ("train", "valid", "test")}
     train = torch.cat([x["train"], x["valid"]]), torch.cat([data.labels["train"], data.labels["valid"]])
-    found = classify(train, (x["test"], data.labels["test"]))
+    result = classify(train, (x["test"], data.labels["test"]))
     numbers = {
-        "accuracy": found.accuracy,
-        "standard_error": found.standard_error,
-        "regularisation": found.regularisation,
-        "converged": found.converged,
+        "accuracy": result.accuracy,
+        "standard_error": result.standard_error,
+        "regularisation": result.regularisation,
+        "converged": result.converged,
         "examples": len(train[0]),
     }
-    return Found(numbers, examples={"right": found.right.double()})
+    return Analysed(numbers, examples={"right": result.right.double()})
 
 
-def memory(run: Run, saved: Saved, data: Dataset) -> Found:
+def memory(run: Run, saved: Saved, data: Dataset) -> Analysed:
     """Preferences of classes for slots, the claims about them in numbers, disabled memory, slots as images."""
-    found = look(saved.model, data, "test", None, SCORED, SAMPLES, 0)
+    inspection = look(saved.model, data, "test", None, SCORED, SAMPLES, 0)
     numbers = {
-        "rows": found.rows,
-        "layers": [_layer(layer) for layer in found.layers],
-        "alike": alike([layer.correlation for layer in found.layers], untrained(saved, data), found.pixels),
-        "disabled": change_of_images(found),
+        "rows": inspection.rows,
+        "layers": [_layer(layer) for layer in inspection.layers],
+        "alike": alike([layer.correlation for layer in inspection.layers], untrained(saved, data), inspection.pixels),
+        "disabled": change_of_images(inspection),
     }
     words = Words("images", "pixels")
-    figures = [heat_map(layer, found.labels, words) for layer in found.layers]
+    figures = [heat_map(layer, inspection.labels, words) for layer in inspection.layers]
     figures += [
-        graphs(found, words),
-        disabled(found, data.shape),
-        class_slots(found.layers[0], found.labels, data.shape),
+        graphs(inspection, words),
+        disabled(inspection, data.shape),
+        class_slots(inspection.layers[0], inspection.labels, data.shape),
     ]
-    return Found(numbers, figures)
+    return Analysed(numbers, figures)
 
 
 def _layer(layer: LayerInspection) -> dict[str, Any]:
@@ -149,32 +149,32 @@ def untrained(saved: Saved, data: Dataset) -> list[Float[Tensor, "classes classe
     model = build(recipe, saved.model.likelihood.columns)
     rows = data.rows("train")[:UNTRAINED]
     collect_statistics(model, rows, stochastic=data.stochastic, seed=recipe.training.seed)
-    h = preferences(model, data.rows("test"))
-    return [correlation(by_class(own, data.labels["test"])) for own in h.values()]
+    preferred = preferences(model, data.rows("test"))
+    return [correlation(by_class(layer, data.labels["test"])) for layer in preferred.values()]
 
 
 def alike(
     layers: Sequence[Float[Tensor, "classes classes"] | None],
-    random: Sequence[Float[Tensor, "classes classes"]],
+    untrained: Sequence[Float[Tensor, "classes classes"]],
     pixels: Float[Tensor, "classes classes"] | None,
 ) -> list[dict[str, Any]]:
     """What the paper says of classes that prefer the same slots, in correlations between classes."""
-    found = []
+    claims = []
     for i, classes in ALIKE:
         matrix = layers[i]
         if matrix is not None and pixels is not None:
-            own = {"trained": group(matrix, classes), "untrained": group(random[i], classes)}
-            found.append({"layer": i + 1, "classes": list(classes), **own, "pixels": group(pixels, classes)})
-    return found
+            groups = {"trained": group(matrix, classes), "untrained": group(untrained[i], classes)}
+            claims.append({"layer": i + 1, "classes": list(classes), **groups, "pixels": group(pixels, classes)})
+    return claims
 
 
-def change_of_images(found: Inspection) -> dict[str, float]:
+def change_of_images(inspection: Inspection) -> dict[str, float]:
     """Mean absolute change of a pixel when the memory is disabled, for every way of it."""
-    intact = next(iter(found.disabled.values()))
-    return {name: float((images - intact).abs().mean()) for name, images in found.disabled.items()}
+    intact = next(iter(inspection.disabled.values()))
+    return {name: float((images - intact).abs().mean()) for name, images in inspection.disabled.items()}
 
 
-def group(matrix: Float[Tensor, "classes classes"], own: tuple[int, ...]) -> dict[str, float]:
+def group(matrix: Float[Tensor, "classes classes"], members: tuple[int, ...]) -> dict[str, float]:
     """Mean correlation of pairs inside the group and of pairs with one class inside; the least mean correlation that
     one of its classes has with the others of it; and the rank of the first among those of all groups of that size.
 
@@ -187,19 +187,21 @@ def group(matrix: Float[Tensor, "classes classes"], own: tuple[int, ...]) -> dic
         pairs = list(combinations(classes, 2))
         return sum(float(matrix[i, j]) for i, j in pairs) / len(pairs)
 
-    others = [float(matrix[i, j]) for i in own for j in range(n) if j not in own]
-    means = sorted((inside(classes) for classes in combinations(range(n), len(own))), reverse=True)
-    mine = inside(own)
+    others = [float(matrix[i, j]) for i in members for j in range(n) if j not in members]
+    means = sorted((inside(classes) for classes in combinations(range(n), len(members))), reverse=True)
+    mean_inside = inside(members)
     return {
-        "inside": round(mine, 4),
-        "least": round(min(sum(float(matrix[i, j]) for j in own if j != i) / (len(own) - 1) for i in own), 4),
+        "inside": round(mean_inside, 4),
+        "least": round(
+            min(sum(float(matrix[i, j]) for j in members if j != i) / (len(members) - 1) for i in members), 4
+        ),
         "across": round(sum(others) / len(others), 4),
-        "rank": 1 + sum(mean > mine + 1e-9 for mean in means),
+        "rank": 1 + sum(mean > mean_inside + 1e-9 for mean in means),
         "groups": len(means),
     }
 
 
-ANALYSES: dict[str, Callable[[Run, Saved, Dataset], Found]] = {
+ANALYSES: dict[str, Callable[[Run, Saved, Dataset], Analysed]] = {
     "training": training,
     "generation": generation,
     "imputation": imputation,

@@ -19,8 +19,8 @@ Compared = dict[str, dict[str, float]]
 
 def memory_differences(folder: Path) -> Compared:
     """MEM-VAE minus VAE, image by image, of what both were analysed for."""
-    own = [pair for pair in by_schedule(folder, MEMORY_PAIR)[1] if pair["seed"] == SEED]
-    return own[0].get("analyses", {}) if own else {}
+    entries = [pair for pair in by_schedule(folder, MEMORY_PAIR)[1] if pair["seed"] == SEED]
+    return entries[0].get("analyses", {}) if entries else {}
 
 
 def imputation(results: Results, compared: Compared) -> str:
@@ -28,10 +28,10 @@ def imputation(results: Results, compared: Compared) -> str:
     rows = []
     for pattern, paper in IMPUTATION_PAPER.items():
         for name, theirs in paper.items():
-            own = results.get(name, {}).get("analyses", {}).get("imputation")
-            if own is None:
+            analysis = results.get(name, {}).get("analyses", {}).get("imputation")
+            if analysis is None:
                 continue
-            exact, batch = (own["patterns"][pattern][key] for key in ("exact_statistics", "batch_statistics"))
+            exact, batch = (analysis["patterns"][pattern][key] for key in ("exact_statistics", "batch_statistics"))
             rows.append(
                 (
                     pattern,
@@ -49,10 +49,14 @@ def imputation(results: Results, compared: Compared) -> str:
         "model",
         "paper",
         "ours, exact statistics",
-        "ours, statistics of 1,000 images as its authors",
-        "the latter, beside the paper",
+        "ours, statistics of 1,000 images",
+        "the latter beside the paper",
     )
-    text = "Mean squared error per missing pixel after 100 steps of the paper's method, grey test images, seed 0."
+    text = (
+        "Mean squared error per missing pixel after 100 steps of the paper's method, grey test images, seed 0. The "
+        "paper's authors normalised with the statistics of 1,000 images at a time; exact statistics are those of the "
+        "training set."
+    )
     return f"## Table 2, imputation\n\n{text}\n\n{grid(heads, rows)}{imputation_differences(compared)}"
 
 
@@ -63,10 +67,10 @@ def imputation_differences(compared: Compared) -> str:
         both = [compared[key] for s in ("exact", "batch") if (key := f"imputation {pattern} {s}") in compared]
         if len(both) == 2:
             theirs = number(paper[MEMORY_PAIR[0]] - paper[MEMORY_PAIR[1]], digits=4, sign=True)
-            ours = [number(own["mean"], own["standard_error"], 4, sign=True) for own in both]
+            ours = [number(difference["mean"], difference["standard_error"], 4, sign=True) for difference in both]
             rows.append((pattern, theirs, *ours))
     heads = (
-        "MEM-VAE - VAE, image by image, the same schedule",
+        "MEM-VAE - VAE, same schedule, paired over images (1 training of each)",
         "paper",
         "ours, exact statistics",
         "ours, statistics of 1,000 images",
@@ -77,58 +81,59 @@ def imputation_differences(compared: Compared) -> str:
 def svm(results: Results, compared: Compared) -> str:
     rows = []
     for name, paper in SVM_PAPER.items():
-        if (own := results.get(name, {}).get("analyses", {}).get("svm")) is not None:
-            ours = f"{own['accuracy']:.2%} ± {own['standard_error']:.2%}"
-            ours += "" if own["converged"] else " (the solver stopped before its tolerance)"
-            rows.append((ROWS[name].model, f"{paper:.2%}", ours, f"{100 * (own['accuracy'] - paper):+.2f}"))
+        if (analysis := results.get(name, {}).get("analyses", {}).get("svm")) is not None:
+            ours = f"{analysis['accuracy']:.2%} ± {analysis['standard_error']:.2%}"
+            ours += "" if analysis["converged"] else " (the solver stopped before its tolerance)"
+            rows.append((ROWS[name].model, f"{paper:.2%}", ours, f"{100 * (analysis['accuracy'] - paper):+.2f}"))
     text = "## A linear SVM on the last deterministic layer of Q\n\n"
     text += grid(("model", "paper", "ours", "points more"), rows) if rows else "Not done."
-    if (own := compared.get("svm right")) is not None:
-        difference = number(100 * own["mean"], 100 * own["standard_error"], 2, sign=True)
+    if (analysis := compared.get("svm right")) is not None:
+        difference = number(100 * analysis["mean"], 100 * analysis["standard_error"], 2, sign=True)
         theirs = number(100 * (SVM_PAPER["mnist-mem-vae"] - SVM_PAPER["mnist-vae"]), sign=True)
         text += (
-            f"\n\nMEM-VAE minus VAE, image by image, the same schedule: {difference} points; the paper has {theirs}."
+            "\n\nMEM-VAE minus VAE, same schedule, paired over images (1 training of each): "
+            f"{difference} points; the paper has {theirs}."
         )
     return text
 
 
 def claims(results: Results) -> str:
     """What the paper says of preferences, in numbers."""
-    own = memory_of(results)
-    if own is None:
-        return "## Claims about the slots\n\nNot done."
+    analysis = memory_of(results)
+    if analysis is None:
+        return "## Which classes prefer which slots\n\nNot done."
     rows = [
         (
-            f"{words(one)} prefer slots alike in layer {one['layer']}",
-            *(correlations(one[key]) for key in ("trained", "untrained", "pixels")),
-            ", ".join(str(one[key]["rank"]) for key in ("trained", "untrained", "pixels")),
-            str(one["trained"]["groups"]),
-            "holds" if holds(one) else "does not hold",
+            f"{words(claim)} prefer slots alike in layer {claim['layer']}",
+            *(correlations(claim[key]) for key in ("trained", "untrained", "pixels")),
+            ", ".join(str(claim[key]["rank"]) for key in ("trained", "untrained", "pixels")),
+            str(claim["trained"]["groups"]),
+            "holds" if holds(claim) else "does not hold",
         )
-        for one in own["alike"]
+        for claim in analysis["alike"]
     ]
-    heads = ("the paper says", "MEM-VAE", "the same untrained", "raw pixels", "ranks of these", "among", "")
-    resemble = ", ".join(f"{layer['resemblance_to_pixels']:.2f} ({layer['name']})" for layer in own["layers"])
+    heads = ("the paper says", "MEM-VAE", "the same untrained", "raw pixels", "ranks of these", "among", "verdict")
+    resemble = ", ".join(f"{layer['resemblance_to_pixels']:.2f} ({layer['name']})" for layer in analysis["layers"])
     text = (
-        "Mean correlation between the preferences of these classes / between theirs and those of the others; and the "
-        "rank of the first among all groups of so many classes. The claim counts as true where the rank is in the "
-        "first tenth, every class of the group is more like the rest of it than the group is like the others (in "
-        "brackets the least of them), and inside minus across is larger than in the untrained model. Where a group is "
-        "in the first tenth untrained or in raw pixels, too, it says as much of the digits as of the memory. One "
-        "training.\n\n"
+        "The first number of a cell is the mean correlation between the slot preferences of these classes, with the "
+        "least of any class in brackets. The second is their mean correlation with the other classes. The rank is that "
+        "of the first number among all groups of as many classes. A claim holds if the rank is in the first tenth, if "
+        "every class of the group is more like the rest of the group than the group is like the others, and if the "
+        "first number minus the second is larger than in the untrained model. A high rank in the untrained model or in "
+        "raw pixels says that the digits themselves are alike. One training.\n\n"
     )
     pixels = (
-        "\n\nThe paper sees the classes of layer 1 correlated as raw pixels are. The correlation between the two sets "
-        f"of class correlations is {resemble} here, one training.\n\n"
+        "\n\nIn the paper the class correlations of layer 1 resemble those of raw pixels. The correlation between the "
+        f"two is {resemble} here (1 training).\n\n"
     )
-    off = ", ".join(f"{name}: {value:.3f}" for name, value in own["disabled"].items())
+    off = ", ".join(f"{name}: {value:.3f}" for name, value in analysis["disabled"].items())
     disabled = f"Disabled memory, mean absolute change of a pixel of 20 samples: {off}."
-    return "## Claims about the slots\n\n" + text + grid(heads, rows) + pixels + disabled
+    return "## Which classes prefer which slots\n\n" + text + grid(heads, rows) + pixels + disabled
 
 
 def memory_of(results: Results, name: str = "mnist-mem-vae") -> dict[str, Any] | None:
-    found: dict[str, Any] | None = results.get(name, {}).get("analyses", {}).get("memory")
-    return found
+    analysis: dict[str, Any] | None = results.get(name, {}).get("analyses", {}).get("memory")
+    return analysis
 
 
 def correlations(group: dict[str, Any]) -> str:
@@ -140,40 +145,44 @@ def words(claim: dict[str, Any]) -> str:
 
 
 def holds(claim: dict[str, Any]) -> bool:
-    own, random = claim["trained"], claim["untrained"]
-    first = own["rank"] <= max(1, own["groups"] // 10)
-    all_of_them = own["least"] > own["across"]
-    return bool(first and all_of_them and own["inside"] - own["across"] > random["inside"] - random["across"])
+    trained, untrained = claim["trained"], claim["untrained"]
+    high_rank = trained["rank"] <= max(1, trained["groups"] // 10)
+    all_alike = trained["least"] > trained["across"]
+    return bool(
+        high_rank and all_alike and trained["inside"] - trained["across"] > untrained["inside"] - untrained["across"]
+    )
 
 
 def slots(results: Results) -> str:
     """The preference table under the pictures of slots."""
-    own = memory_of(results, "mnist-vis-mem-vae")
-    if own is None:
+    analysis = memory_of(results, "mnist-vis-mem-vae")
+    if analysis is None:
         return "## Slots as images\n\nNot done."
-    ours = own["layers"][0]["preferences"]
+    ours = analysis["layers"][0]["preferences"]
     rows = []
     for rank, name in enumerate(("1st", "2nd", "3rd")):
         rows.append((name, "paper", *(f"{value:.2f}" for value in SLOT_PAPER[rank])))
         rows.append((name, "ours", *(f"{value:.2f}" for value in ours[rank])))
-    text = "VIS-MEM-VAE: how strongly each class prefers its three slots of layer 1."
+    text = "VIS-MEM-VAE: the preference of each class for its three favourite slots of layer 1 (1 training)."
     return f"## Slots as images\n\n{text}\n\n{grid(('slot', '', *map(str, range(10))), rows)}"
 
 
-def sweep(own: dict[str, Any] | None) -> str:
-    if own is None:
-        return "## How to share 100 slots\n\nNot done."
+def sweep(result: dict[str, Any] | None) -> str:
+    if result is None:
+        return "## How to divide 100 slots between the layers\n\nNot done."
     rows = [
         (
             name,
-            number(one["log_likelihood"], one["standard_error"]),
-            "" if name == "70-30" else number(one["minus_paper"], one["minus_paper_standard_error"], 3, sign=True),
+            number(division["log_likelihood"], division["standard_error"]),
+            ""
+            if name == "70-30"
+            else number(division["minus_paper"], division["minus_paper_standard_error"], 3, sign=True),
         )
-        for name, one in own["splits"].items()
+        for name, division in result["splits"].items()
     ]
     text = (
-        f"Trainings of {own['epochs']} epochs by `{own['recipe']}` without the validation images, {own['examples']:,} "
-        f"of which are scored with {own['samples']:,} samples; one seed."
+        f"Trainings of {result['epochs']} epochs by `{result['recipe']}` without the validation images. "
+        f"{result['examples']:,} of these are scored with {result['samples']:,} samples; 1 training of each."
     )
-    heads = ("slots, layer 1 - layer 2", "log p(x)", "minus 70-30, image by image")
-    return f"## How to share 100 slots\n\n{text}\n\n{grid(heads, rows)}"
+    heads = ("slots, layer 1 - layer 2", "log p(x)", "minus 70-30, paired over images")
+    return f"## How to divide 100 slots between the layers\n\n{text}\n\n{grid(heads, rows)}"

@@ -26,14 +26,14 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
 
 
-def trained_for(own: dict[str, Any], how: str = "") -> tuple[str, str]:
+def trained_for(result: dict[str, Any], how: str = "") -> tuple[str, str]:
     """Epochs and time of a training, and how it was done; and of those whose weights it began with.
 
     >>> trained_for({"epochs": 200, "seconds": 30.0, "before": [{"epochs": 3000, "seconds": 90.0}]}, " compiled")
     ('200 (+ 3,000 before)', '30 s compiled (+ 1.5 min before)')
     """
-    epochs, seconds = f"{own['epochs']:,}", duration(own["seconds"]) + how
-    if own["before"]:
-        epochs += f" (+ {sum(leg['epochs'] for leg in own['before']):,} before)"
-        seconds += f" (+ {duration(sum(leg['seconds'] for leg in own['before']))} before)"
+    epochs, seconds = f"{result['epochs']:,}", duration(result["seconds"]) + how
+    if result["before"]:
+        epochs += f" (+ {sum(leg['epochs'] for leg in result['before']):,} before)"
+        seconds += f" (+ {duration(sum(leg['seconds'] for leg in result['before']))} before)"
     return epochs, seconds

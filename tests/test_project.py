@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,9 @@ DOCUMENTS = [
     ROOT / "results" / "REPRODUCTION.md",
     ROOT / "CONTRIBUTING.md",
     *sorted((ROOT / "docs").glob("*.md")),
+    ROOT / "results" / "LEDGER.md",
+    ROOT / "reproduction" / "NOTES.md",
+    ROOT / "benchmarks" / "NOTES.md",
 ]
 
 
@@ -119,8 +123,8 @@ def run_lines(path: Path, block: str) -> None:
             run_memgen(words[1:])
         elif words[0] == "make":
             assert set(words[1:]) <= targets, line
-        elif words[0] == "python":
-            assert (ROOT / words[1]).is_file(), line
+        elif words[:2] == ["python", "-m"]:
+            assert find_spec(words[2]) is not None, line
         else:
             assert words[0] in ("pip", "git", "cd"), f"{path.name}: nobody checks {line!r}"
 
