@@ -26,7 +26,7 @@ from torch import Tensor
 import memgen
 from memgen.core.model import DGM
 from memgen.data.form import Form, Origin
-from memgen.data.output import write_atomically
+from memgen.data.output import is_scrap, remove_scraps, write_atomically
 from memgen.errors import MemgenError
 from memgen.recipes.build import build, form_of
 from memgen.recipes.settings import Recipe
@@ -225,8 +225,8 @@ class Run:
         """A folder that holds anything is not for a new run: nothing is overwritten."""
         if (folder / RECIPE).exists():
             raise MemgenError(f"{folder} already holds a run; go on with --resume, or choose another --out")
-        scraps = {RECIPE + ".tmp"}  # of a start that was killed
-        if folder.exists() and (not folder.is_dir() or {entry.name for entry in folder.iterdir()} - scraps):
+        # A start that was killed may have left a file that was never finished.
+        if folder.exists() and (not folder.is_dir() or not all(is_scrap(entry.name) for entry in folder.iterdir())):
             raise MemgenError(f"{folder} exists and is not an empty folder; choose another --out")
 
     @staticmethod
@@ -250,6 +250,7 @@ class Run:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise MemgenError(f"another process is training in {self.folder}") from None
+            remove_scraps(self.folder)
             yield
 
     def save_weights(self, state: State) -> None:
