@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from jaxtyping import Float, Float64, Int, Shaped
 from numpy.typing import NDArray
 
+from memgen.data.documents import parse_json
 from memgen.data.kinds import AUTO, KINDS, LEVELLED, given_kinds, guess
 from memgen.data.values import FORMS, Values, shorten, shown, some, tidy
 from memgen.errors import MemgenError, unknown
@@ -145,10 +147,10 @@ class Columns:
     @staticmethod
     def from_json(text: str, where: object = "the schema") -> Columns:
         """A schema as `to_json` wrote it; anything else is an error that names `where` it came from."""
-        try:
-            found = json.loads(text)
-        except ValueError:
-            raise MemgenError(f"{where} is no description of columns: it is not JSON") from None
+        return Columns.from_dict(parse_json(text, where, "description of columns"), where)
+
+    @staticmethod
+    def from_dict(found: object, where: object = "the schema") -> Columns:
         entries = found.get("columns") if isinstance(found, dict) else None
         if not isinstance(entries, list):
             raise MemgenError(f"{where} is no description of columns: it has no list of them")
@@ -179,9 +181,11 @@ class Columns:
 
 
 def check_names(names: Sequence[str]) -> None:
-    twice = [name for i, name in enumerate(names) if name in names[:i]] if len(set(names)) < len(names) else []
-    if twice:
-        raise MemgenError(f"two columns are named {twice[0]!r}; give each its own name")
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise MemgenError(f"two columns are named {name!r}; give each its own name")
+        seen.add(name)
 
 
 def check_lengths(values: Sequence[NDArray[Any]], names: Sequence[str]) -> None:
@@ -312,7 +316,7 @@ def _from_entry(entry: object, place: int) -> Column:
         raise MemgenError(f"{what}: its name and why must be text")
     if kind not in KINDS:
         raise unknown("kind of column", kind, KINDS)
-    if isinstance(offset, bool) or not isinstance(offset, int | float) or not math.isfinite(offset):
+    if not _is_number(offset):
         raise MemgenError(f"{what}: its offset is no number")
     if offset and kind != "real":
         raise MemgenError(f"{what} is {kind} and cannot have an offset")
@@ -324,9 +328,14 @@ def _check_levels(what: str, kind: str, levels: object) -> None:
     if not isinstance(levels, list):
         raise MemgenError(f"{what}: its levels are no list")
     texts, truths = (all(isinstance(level, form) for level in levels) for form in (str, bool))
-    numbers = all(type(level) in (int, float) and math.isfinite(level) for level in levels)
+    numbers = all(_is_number(level) for level in levels)
     if not (texts or truths or numbers) or levels != sorted(set(levels)):
         raise MemgenError(f"{what}: its levels must be different values of one type, sorted")
     least, most = {"binary": (1, 2), "categorical": (1, math.inf)}.get(kind, (0, 0))
     if not least <= len(levels) <= most:
         raise MemgenError(f"{what} is {kind} and cannot have {len(levels)} levels")
+
+
+def _is_number(value: object) -> bool:
+    """Whether it is a number that float64 can hold; JSON knows larger ones."""
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max  # type: ignore[operator]

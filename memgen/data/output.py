@@ -15,7 +15,7 @@ SCRATCH, ENDING = ".memgen-", ".tmp"
 """What the name of a file begins and ends with until it is whole; between them stand random digits."""
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, *content: bytes | memoryview) -> None:
     """Replace a file in one step: after a kill or a full disk at any moment, the old one or the new one is there.
 
     The content goes into a new file beside it, under a name that nobody else uses or can guess, and then takes its
@@ -25,7 +25,9 @@ def write_atomically(path: Path, content: bytes) -> None:
         mode = replaced_mode(path)
         scratch, file = open_scratch(path.parent, mode)
         try:
-            write_through(file, content)
+            for part in content:
+                write_all(file, part)
+            os.fsync(file)
             scratch.replace(path)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -64,12 +66,11 @@ def open_scratch(folder: Path, mode: int | None) -> tuple[Path, int]:
             os.close(file)
 
 
-def write_through(file: int, content: bytes) -> None:
-    """All of it, onto the disk."""
+def write_all(file: int, content: bytes | memoryview) -> None:
+    """The system may write less at a time than it is given."""
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(file, rest) :]
-    os.fsync(file)
 
 
 def sync_folder(folder: Path) -> None:
