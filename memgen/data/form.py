@@ -12,6 +12,9 @@ from memgen.data.dataset import Dataset
 from memgen.data.documents import parse_json
 from memgen.errors import MemgenError
 
+MOST_LEVELS = 1 << 16
+"""What a byte can be divided by."""
+
 
 @dataclass(frozen=True)
 class Form:
@@ -66,8 +69,15 @@ class Form:
         shape, columns, levels, classes = (found[key] for key in ("shape", "columns", "levels", "classes"))
         if not _whole_numbers(shape) or len(shape) not in (0, 2, 3):
             raise MemgenError(f"{where}: the shape must be height and width of an image, and its channels, or []")
-        if not _whole_numbers([levels]) or not isinstance(classes, list) or not all(type(c) is str for c in classes):
+        if (
+            not _whole_numbers([levels])
+            or levels > MOST_LEVELS
+            or not isinstance(classes, list)
+            or not all(type(c) is str for c in classes)
+        ):
             raise MemgenError(f"{where}: levels must be a whole number, and classes a list of names")
+        if shape and columns is not None:
+            raise MemgenError(f"{where}: rows are images or a table, not both")
         schema = None if columns is None else Columns.from_dict(columns, where)
         return Form(tuple(shape), schema, levels, tuple(classes))
 

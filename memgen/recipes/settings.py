@@ -178,9 +178,10 @@ class Recipe:
     @staticmethod
     def from_toml(text: str, where: str = "recipe") -> Recipe:
         try:
-            return Recipe.from_dict(tomllib.loads(text), where)
-        except tomllib.TOMLDecodeError as error:
+            table = tomllib.loads(text)
+        except (ValueError, RecursionError) as error:  # not TOML, or a number of more digits than Python reads
             raise MemgenError(f"{where}: not valid TOML: {error}") from None
+        return Recipe.from_dict(table, where)
 
     @staticmethod
     def named(name: str) -> Recipe:

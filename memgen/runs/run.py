@@ -14,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import io
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,9 +26,10 @@ from torch import Tensor
 
 import memgen
 from memgen.core.model import DGM
+from memgen.data.documents import parse_record, parse_whole
 from memgen.data.form import Form, Origin
 from memgen.data.output import is_scrap, remove_scraps, write_atomically
-from memgen.errors import MemgenError
+from memgen.errors import MemgenError, reason
 from memgen.recipes.build import build, form_of
 from memgen.recipes.settings import Recipe
 from memgen.runs import zoo
@@ -41,6 +43,13 @@ DATA, START = "data.json", "start.json"
 
 EVERY_EPOCH = ("epoch", "bound", "seconds")
 """What every line of metrics.jsonl has."""
+
+COUNTED = {"epoch": int, "step": int, "seconds": (int, float)}
+EXECUTED = {"device": str, "threads": int, "torch": str, "path": str}
+"""What a checkpoint says of itself, with the type of each."""
+STARTED = {"recipe": str, "weights_sha256": str, "epochs": int, "seed": int}
+"""What start.json says."""
+MOST_THREADS = 1024
 
 FORMAT = "2"
 """Of checkpoints."""
@@ -127,13 +136,23 @@ def read_model(path: Path, device: str = "cpu") -> Saved:
         raise MemgenError(f"{file} holds another model than {path / RECIPE} describes ({'; '.join(changed)})")
     # Before 0.4.0 models were of data sets only, and had no form inside.
     form = Form.from_json(about["form"], f"{file} (form inside)") if "form" in about else form_of(recipe)
-    model = build(recipe, int(about["columns"]), form.kinds).eval()
+    columns = parse_whole(about["columns"], f"{file} (columns inside)", 1)
+    check_columns(form, columns, file)
+    model = build(recipe, columns, form.kinds).eval()
     _check_fit(model, tensors, file)
     model.load_state_dict(tensors)
     origin = None if run is None else run.origin
     trained_on = about.get("trained_on", "") if origin is None else origin.fingerprint
-    epoch, weights, sha256 = int(about["epoch"]), about["weights"], about[CHECKSUM]
+    epoch = parse_whole(about["epoch"], f"{file} (epoch inside)")
+    weights, sha256 = about["weights"], about[CHECKSUM]
     return Saved(model.to(device), recipe, epoch, weights, sha256, form, origin, trained_on)
+
+
+def check_columns(form: Form, columns: int, what: object) -> None:
+    """The form that a file tells of, and the number of columns, must agree."""
+    expected = len(form.columns) if form.columns is not None else math.prod(form.shape) if form.shape else columns
+    if expected != columns:
+        raise MemgenError(f"{what} is damaged: its form has {expected:,} columns, its model {columns:,}")
 
 
 def _check_fit(model: DGM, tensors: dict[str, Tensor], what: object) -> None:
@@ -215,10 +234,9 @@ class Run:
         """Which weights it began with, if they were those of another run."""
         path = self.folder / START
         try:
-            found: dict[str, Any] | None = json.loads(path.read_text("utf-8")) if path.exists() else None
-        except (OSError, ValueError):
+            return parse_record(path.read_text("utf-8"), STARTED, path) if path.exists() else None
+        except (OSError, UnicodeDecodeError):
             raise MemgenError(f"cannot read {path}: it is damaged") from None
-        return found
 
     @staticmethod
     def refuse_taken(folder: Path) -> None:
@@ -285,7 +303,12 @@ class Run:
                     f"{self.folder / CHECKPOINT} was written by memgen {about.get('memgen')}, from whose checkpoints "
                     "this version cannot go on; finish the run with that version, or use its weights as they are"
                 )
-            return Checkpoint(tensors, json.loads(about["counts"]), json.loads(about["execution"]))
+            counts = parse_record(about.get("counts", ""), COUNTED, f"{self.folder / CHECKPOINT} (counts inside)")
+            where = f"{self.folder / CHECKPOINT} (execution inside)"
+            execution = parse_record(about.get("execution", ""), EXECUTED, where)
+            if execution["threads"] < 1 or execution["threads"] > MOST_THREADS:
+                raise MemgenError(f"{where} is damaged: its entry threads is not what it must be")
+            return Checkpoint(tensors, counts, execution)
         if (self.folder / WEIGHTS).exists() or self.metrics():
             raise MemgenError(f"{self.folder} has lost its {CHECKPOINT} and cannot be resumed; its weights can be used")
         return None
@@ -295,9 +318,8 @@ class Run:
         if checkpoint is not None:
             try:
                 state.restore(checkpoint.tensors)
-            except (RuntimeError, KeyError, IndexError, AttributeError) as error:
-                reason = str(error).splitlines()[0]
-                raise MemgenError(f"{self.folder / CHECKPOINT} does not fit the recipe: {reason}") from None
+            except (RuntimeError, KeyError, IndexError, AttributeError, TypeError, ValueError) as error:
+                raise MemgenError(f"{self.folder / CHECKPOINT} does not fit the recipe: {reason(error)}") from None
             counts = checkpoint.counts
             state.epoch, state.step, state.seconds = counts["epoch"], counts["step"], counts["seconds"]
         kept = [line for line in self.metrics() if line["epoch"] <= state.epoch]
@@ -326,7 +348,7 @@ class Run:
         for line in lines:
             try:
                 found = json.loads(line)
-            except json.JSONDecodeError:
+            except (ValueError, RecursionError):
                 break
             if not isinstance(found, dict) or not all(isinstance(found.get(key), int | float) for key in EVERY_EPOCH):
                 break
@@ -373,15 +395,14 @@ class Scores:
             tensors, about = load_tensors(self.file)
         except MemgenError:
             return None, 0.0
-        if (about["weights"], about["memgen"]) != (self.weights, memgen.__version__):
+        if (about.get("weights"), about.get("memgen")) != (self.weights, memgen.__version__):
             return None, 0.0
-        bounds = {
-            int(name.removeprefix("bound.")): value for name, value in tensors.items() if name.startswith("bound.")
-        }
-        result = Likelihood(
-            self.samples, tensors["log_p"], tensors["elbo"], tensors["effective"], dict(sorted(bounds.items()))
-        )
-        return result, float(about["seconds"])
+        bounds = {name.removeprefix("bound."): value for name, value in tensors.items() if name.startswith("bound.")}
+        parts = [tensors.get(name) for name in ("log_p", "elbo", "effective")]
+        if not _agree([*parts, *bounds.values()]) or not all(K.isdecimal() and len(K) < 10 for K in bounds):
+            return None, 0.0
+        by_samples = {K: bounds[str(K)] for K in sorted(map(int, bounds))}
+        return Likelihood(self.samples, *parts, by_samples), _seconds(about)  # type: ignore[arg-type]
 
     def write(self, result: Likelihood, seconds: float) -> None:
         try:
@@ -392,6 +413,19 @@ class Scores:
         tensors |= {f"bound.{K}": values for K, values in result.bounds.items()}
         about = {"weights": self.weights, "memgen": memgen.__version__, "seconds": repr(seconds)}
         save_tensors(self.file, tensors, about)
+
+
+def _agree(values: list[Tensor | None]) -> bool:
+    """Whether every row has one number of each kind."""
+    rows = None if values[0] is None else values[0].shape
+    return all(v is not None and v.ndim == 1 and v.shape == rows and v.is_floating_point() for v in values)
+
+
+def _seconds(about: dict[str, str]) -> float:
+    try:
+        return float(about["seconds"])
+    except (KeyError, ValueError):
+        return 0.0
 
 
 def write_png(path: Path, image: Image.Image) -> None:

@@ -48,7 +48,8 @@ def with_metadata(content: bytes, metadata: dict[str, str]) -> tuple[bytes, memo
     (length,) = LENGTH.unpack_from(content)
     start = LENGTH.size + length
     entries = json.loads(content[LENGTH.size : start])
-    header = json.dumps({METADATA: dict(sorted(metadata.items())), **entries}, ensure_ascii=False).encode()
+    about = {METADATA: dict(sorted(metadata.items())), **entries}
+    header = json.dumps(about, ensure_ascii=False, separators=(",", ":")).encode()
     header += b" " * (-len(header) % LENGTH.size)  # the tensors stay aligned
     if len(header) > LARGEST_HEADER:
         raise MemgenError(f"names and metadata take {len(header):,} bytes; at most {LARGEST_HEADER:,} are kept")
