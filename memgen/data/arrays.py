@@ -39,6 +39,8 @@ def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
             archive = file.read(len(ARCHIVE)) == ARCHIVE
             file.seek(0)
             return read_archive(file, size) if archive else {"x": read_array(file, size)}
+    except MemoryError:
+        raise
     except Exception as error:  # parsers of damaged files raise anything: TokenError, zlib.error, SystemError, ...
         raise MemgenError(f"cannot read {path} as a NumPy array of numbers: {_reason(error)}") from None
 

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from memgen.data.arrays import ALWAYS_EXPANDED, EXPANSION
 from memgen.data.cells import Opening, bare, comma_hint, is_missing, read_opening
 from memgen.data.columns import Columns, check_names
 from memgen.data.kinds import AUTO, LEVELLED
 from memgen.data.values import shorten
-from memgen.errors import MemgenError
+from memgen.errors import MemgenError, reason
 
 LABELS = ("labels", "label")
 """The name of the column that gives the classes of the rows, in any case."""
@@ -223,9 +224,28 @@ def read_parquet_table(path: Path) -> Any:
         raise MemgenError(f"{path}: parquet files need pyarrow; pip install 'memgen[tables]'") from None
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            return file.read()
-    except (pyarrow.ArrowException, OSError) as error:
-        raise MemgenError(f"cannot read {path} as a parquet file: {str(error).splitlines()[0]}") from None
+            _check_cells(file.metadata, path.stat().st_size)
+            table = file.read()
+        table.validate(full=True)  # a place in a dictionary that it does not have, text that is no Unicode
+        return table
+    except MemoryError:
+        raise
+    except Exception as error:  # pyarrow raises errors of many types for damaged files
+        raise MemgenError(f"cannot read {path} as a parquet file: {reason(error)}") from None
+
+
+def _check_cells(metadata: Any, size: int) -> None:
+    """Refuse a small file that says of itself that it has cells without number."""
+    rows = sum(max(0, metadata.row_group(i).num_rows) for i in range(metadata.num_row_groups))
+    cells = rows * metadata.num_columns
+    if cells * BYTES_OF_A_CELL > max(ALWAYS_EXPANDED, EXPANSION * size):
+        raise MemgenError(
+            f"it would expand from {size:,} bytes to {cells:,} cells, which is more than {EXPANSION} times as much; "
+            "save it as an array of numbers (.npy)"
+        )
+
+
+BYTES_OF_A_CELL = 8
 
 
 def values_of_parquet(name: str, column: Any) -> NDArray[Any]:

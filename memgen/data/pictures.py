@@ -39,5 +39,7 @@ def open_picture(path: Path) -> Iterator[Image.Image]:
             yield image
     except MemgenError:
         raise
+    except MemoryError:
+        raise
     except Exception as error:  # Pillow's decoders raise whatever a damaged file leads them into
         raise ImageReadError(path, reason(error)) from None
