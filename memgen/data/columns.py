@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from memgen.data.documents import parse_json
 from memgen.data.kinds import AUTO, KINDS, LEVELLED, given_kinds, guess
-from memgen.data.values import FORMS, Values, shorten, shown, some, tidy
+from memgen.data.values import FORMS, Coded, Values, shorten, shown, some, tidy
 from memgen.errors import MemgenError, unknown
 
 __all__ = ["KINDS", "Column", "Columns"]
@@ -92,7 +92,7 @@ class Columns:
 
     @staticmethod
     def infer(
-        values: Sequence[NDArray[Any]],
+        values: Sequence[NDArray[Any] | Coded],
         names: Sequence[str],
         kinds: Mapping[str, str] | Sequence[str] | str | None = None,
         *,
@@ -108,12 +108,14 @@ class Columns:
         check_names(names)
         check_lengths(values, names)
         wanted = given_kinds(names, kinds)
-        tidied = [tidy(name, column) for name, column in zip(names, values, strict=True)]
-        return Columns(
-            tuple(_column(name, column, wanted[name], train) for name, column in zip(names, tidied, strict=True))
+        columns = (
+            _column(name, tidy(name, column), wanted[name], train) for name, column in zip(names, values, strict=True)
         )
+        return Columns(tuple(columns))
 
-    def encode(self, values: Sequence[NDArray[Any]], *, unseen: str = "error") -> Float64[NDArray[np.float64], "N D"]:
+    def encode(
+        self, values: Sequence[NDArray[Any] | Coded], *, unseen: str = "error", dtype: type = np.float64
+    ) -> Float[NDArray[Any], "N D"]:
         """The user's values as numbers; one that its column cannot have, such as a level that the schema does not know
         or a negative count, is an error, or "missing"."""
         if unseen not in ("error", "missing"):
@@ -121,10 +123,10 @@ class Columns:
         if len(values) != len(self):
             raise MemgenError(f"the data has {len(values)} columns, the model has {len(self)}")
         check_lengths(values, self.names)
-        encoded = [
-            _encode(column, tidy(column.name, given), unseen) for column, given in zip(self, values, strict=True)
-        ]
-        return np.stack(encoded, axis=1)
+        encoded = np.empty((len(values[0]), len(self)), dtype)
+        for i, (column, given) in enumerate(zip(self, values, strict=True)):
+            encoded[:, i] = _encode(column, tidy(column.name, given), unseen)
+        return encoded
 
     def decode(self, x: Float[NDArray[Any], "N D"]) -> list[NDArray[Any]]:
         """Back to the user's values, column by column.
@@ -188,7 +190,7 @@ def check_names(names: Sequence[str]) -> None:
         seen.add(name)
 
 
-def check_lengths(values: Sequence[NDArray[Any]], names: Sequence[str]) -> None:
+def check_lengths(values: Sequence[NDArray[Any] | Coded], names: Sequence[str]) -> None:
     for name, column in zip(names, values, strict=True):
         if len(column) != len(values[0]):
             raise MemgenError(f"column {name!r} has {len(column)} rows, column {names[0]!r} has {len(values[0])}")
