@@ -4,13 +4,18 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test coverage sanitize lint types install clean
+.PHONY: demo test campaign coverage sanitize lint types install clean
 
 demo: install
 	$(BIN)/memgen demo --out demo
 
 test: install lint types
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Bad files and kills, for 15 minutes; make campaign HOURS=8 for a night.
+HOURS ?= 0.25
+campaign: install
+	$(BIN)/python -m tests.campaign --hours $(HOURS)
 
 # Watching every line takes half as long again.
 coverage: install

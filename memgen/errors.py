@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+MOST_CHOICES = 200
+"""That a message lists."""
+LONGEST_REASON = 300
+"""Characters of another library's words in a message of ours."""
+
 
 class MemgenError(ValueError):
     """Bad input: a line that says what is wrong, where, and what to do; the command line prints it and exits with 2."""
@@ -20,7 +25,18 @@ def unknown(kind: str, name: object, choices: Iterable[str]) -> MemgenError:
     >>> print(unknown("attention", "sofmax", ["sigmoid", "softmax"]))
     unknown attention 'sofmax'; did you mean 'softmax'? Choices: sigmoid, softmax
     """
-    names = list(choices)
-    near = get_close_matches(str(name), names, n=1)
+    names, given = list(choices), str(name)[:LONGEST_REASON]
+    near = get_close_matches(given, names[:MOST_CHOICES], n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    return MemgenError(f"unknown {kind} {str(name)!r}{hint} Choices: {', '.join(names)}")
+    more = f" and {len(names) - MOST_CHOICES:,} more" if len(names) > MOST_CHOICES else ""
+    return MemgenError(f"unknown {kind} {given!r}{hint} Choices: {', '.join(names[:MOST_CHOICES])}{more}")
+
+
+def reason(error: BaseException) -> str:
+    """What a library says of bad input, in one line of printable characters and of bearable length.
+
+    >>> reason(ValueError("no header\\nin line 1")), reason(EOFError())
+    ('no header', 'EOFError')
+    """
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return "".join(char if char.isprintable() else "?" for char in line[:LONGEST_REASON])

@@ -477,7 +477,7 @@ def test_metrics_on_a_full_disk_are_one_line(run: Path, tmp_path: Path) -> None:
 def test_a_start_that_was_killed_leaves_no_obstacle(tmp_path: Path) -> None:
     folder = tmp_path / "r"
     folder.mkdir()
-    (folder / "recipe.toml.tmp").write_text("[mod")
+    (folder / ".memgen-0123456789abcdef.tmp").write_text("[mod")
     assert main(["train", "digits-vae", "--out", str(folder), *QUICK, "--resume"]) == 0
 
 

@@ -250,7 +250,7 @@ def test_saved_and_pickled_estimators_answer_the_same(kind: Any, tmp_path: Path)
         assert list(other.get_feature_names_out()) == list(fitted.get_feature_names_out())
         assert other.validation_scores_ == fitted.validation_scores_
     wrong: Any = MemDensity if kind is MemImputer else MemImputer
-    with pytest.raises(MemgenError, match=f"holds {kind.__name__}, not a {wrong.__name__}"):
+    with pytest.raises(MemgenError, match=f"holds '{kind.__name__}', not a {wrong.__name__}"):
         wrong.load(tmp_path / "it.safetensors")
 
 

@@ -1,35 +1,136 @@
-"""NumPy files: never unpickled, and read or refused in one line."""
+"""NumPy files: never unpickled, measured before they are expanded, and read or refused in one line."""
 
 from __future__ import annotations
 
+import math
+import os
+import warnings
 import zipfile
 from collections.abc import Mapping
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from memgen.errors import MemgenError
+from memgen.errors import MemgenError, reason
+
+MOST_ARRAYS = 1000
+"""In one .npz file."""
+EXPANSION = 100
+"""An .npz file may expand to so many times its size, ..."""
+ALWAYS_EXPANDED = 1 << 28
+"""... and to so many bytes in any case."""
+LAST_CHARACTER = 0x10FFFF
+SURROGATES = (0xD800, 0xDFFF)
+"""Numbers that are no characters of Unicode."""
+ARCHIVE = b"PK"
+"""How an .npz file begins."""
 
 
 def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of an .npz file by name, or the one of an .npy file under the name x."""
     try:
-        with path.open("rb") as file:
-            found = np.load(file, allow_pickle=False)
-            return {"x": found} if isinstance(found, np.ndarray) else dict(found)
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        # NumPy's own words for a file that is no array advise to unpickle it.
-        reason = "it is no such file, or holds Python objects" if "pickle" in str(error) else str(error).splitlines()[0]
-        raise MemgenError(f"cannot read {path} as a NumPy array of numbers: {reason}") from None
+        with path.open("rb") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NumPy's, of headers that it reads nevertheless
+            size = os.fstat(file.fileno()).st_size
+            archive = file.read(len(ARCHIVE)) == ARCHIVE
+            file.seek(0)
+            return read_archive(file, size) if archive else {"x": read_array(file, size)}
+    except MemoryError:
+        raise
+    except Exception as error:  # parsers of damaged files raise anything: TokenError, zlib.error, SystemError, ...
+        raise MemgenError(f"cannot read {path} as a NumPy array of numbers: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    # NumPy's own words for a file that is no array advise to unpickle it.
+    return "it is no such file, or holds Python objects" if "pickle" in str(error) else reason(error)
+
+
+def read_archive(file: BufferedIOBase, size: int) -> dict[str, NDArray[Any]]:
+    """Every array of an .npz; what they take is known before the first is expanded."""
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        check_members(members, size)
+        return {member.filename.removesuffix(".npy"): _read_member(archive, member) for member in members}
+
+
+def check_members(members: list[zipfile.ZipInfo], size: int) -> None:
+    """Refuse an archive of `size` bytes that says of itself that it expands beyond all measure; none expands to more
+    than it says."""
+    if len(members) > MOST_ARRAYS:
+        raise MemgenError(f"it has {len(members):,} members, and at most {MOST_ARRAYS:,} are read")
+    expanded = sum(member.file_size for member in members)
+    if expanded > max(ALWAYS_EXPANDED, EXPANSION * size):
+        raise MemgenError(
+            f"it would expand from {size:,} bytes to {expanded:,}, which is more than {EXPANSION} times as many; "
+            "save it uncompressed (numpy.savez)"
+        )
+    for member in members:
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise MemgenError(f"its member {member.filename!r} is compressed in a way that NumPy does not write")
+
+
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+    if not member.filename.endswith(".npy"):
+        raise MemgenError(f"its member {member.filename!r} is no array")
+    with archive.open(member) as file:
+        return read_array(file, member.file_size)
+
+
+def read_array(file: BufferedIOBase, size: int) -> NDArray[Any]:
+    """The array of an .npy file of `size` bytes, which must hold as many values as its header says."""
+    version = npy.read_magic(file)
+    if version not in READERS:
+        raise MemgenError(f"it has version {version[0]}.{version[1]} of the format, which is unknown")
+    shape, _, kind = READERS[version](file)
+    if kind.hasobject:
+        raise MemgenError("it holds Python objects")
+    check_size(shape, kind, size - file.tell())
+    file.seek(0)
+    values: NDArray[Any] = npy.read_array(file, allow_pickle=False)
+    if kind.kind == "U":
+        check_characters(values)
+    return values
+
+
+READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+"""Version of the format -> what reads its header; 3.0 is for names of fields only, of which there are none here."""
+
+
+def check_size(shape: tuple[int, ...], kind: np.dtype[Any], remaining: int) -> None:
+    """Compare what a header says with the bytes that follow it, before anything is allocated."""
+    if any(isinstance(n, bool) or n < 0 for n in shape):
+        raise MemgenError(f"its header says {str(shape)[:80]}, which is no shape")
+    count = math.prod(shape)
+    if count and not kind.itemsize:
+        raise MemgenError("its values have no bytes")
+    if count * kind.itemsize > remaining:
+        raise MemgenError(f"it is cut off: its header says {count * kind.itemsize:,} bytes, and {remaining:,} follow")
+    if not count and max(shape) > np.iinfo(np.int32).max:
+        raise MemgenError(f"its header says {str(shape)[:80]}, and it holds nothing")
+
+
+def check_characters(values: NDArray[Any]) -> None:
+    """NumPy keeps text as numbers, and takes them for characters without looking."""
+    codes = np.ascontiguousarray(values).reshape(-1).view(np.dtype(np.uint32).newbyteorder(values.dtype.byteorder))
+    low, high = SURROGATES
+    if bool(((codes > LAST_CHARACTER) | ((codes >= low) & (codes <= high))).any()):
+        raise MemgenError("its text is damaged: it holds numbers that are no characters")
 
 
 def name_of_data(path: Path, arrays: Mapping[str, NDArray[Any]]) -> str:
     """Which array holds the rows: x, or the only one."""
     if len(arrays) != 1 and "x" not in arrays:
-        raise MemgenError(f"{path} holds {len(arrays)} arrays ({', '.join(arrays)[:80]}); it must hold one, or x")
+        raise MemgenError(f"{path} holds {len(arrays)} arrays ({_listed(arrays)}); it must hold one, or x")
     return "x" if "x" in arrays else next(iter(arrays))
+
+
+def _listed(names: Mapping[str, object]) -> str:
+    return ", ".join(map(repr, list(names)[:5]))[:80]
 
 
 def check_numbers(path: Path, values: NDArray[Any]) -> None:

@@ -34,10 +34,19 @@ def read_opening(path: Path, header: str = "auto") -> Opening:
     body = text[len(head) :]
     if not body.strip():
         raise MemgenError(f"{path} is empty")
-    delimiter = max(",;\t", key=re.sub('"[^"]*"', "", re.split("[\r\n]", body, maxsplit=1)[0]).count)
+    delimiter = delimiter_of(re.split("[\r\n]", body, maxsplit=1)[0])
     cells, _ = next(split_rows(body, delimiter))
     named = header == "yes" or (header == "auto" and is_header(cells))
     return Opening(head, body, delimiter, named)
+
+
+def delimiter_of(line: str) -> str:
+    """What separates the cells of a line: what is there most often, outside of quotes.
+
+    >>> delimiter_of('a;"b,c,d";e'), delimiter_of("a")
+    (';', ',')
+    """
+    return max(",;\t", key=re.sub('"[^"]*"', "", line).count)
 
 
 def read_text(path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,8 +13,9 @@ import numpy as np
 from jaxtyping import Float, Float64, Int, Shaped
 from numpy.typing import NDArray
 
+from memgen.data.documents import parse_json
 from memgen.data.kinds import AUTO, KINDS, LEVELLED, given_kinds, guess
-from memgen.data.values import FORMS, Values, shorten, shown, some, tidy
+from memgen.data.values import FORMS, Coded, Values, shorten, shown, some, tidy
 from memgen.errors import MemgenError, unknown
 
 __all__ = ["KINDS", "Column", "Columns"]
@@ -90,7 +92,7 @@ class Columns:
 
     @staticmethod
     def infer(
-        values: Sequence[NDArray[Any]],
+        values: Sequence[NDArray[Any] | Coded],
         names: Sequence[str],
         kinds: Mapping[str, str] | Sequence[str] | str | None = None,
         *,
@@ -106,12 +108,14 @@ class Columns:
         check_names(names)
         check_lengths(values, names)
         wanted = given_kinds(names, kinds)
-        tidied = [tidy(name, column) for name, column in zip(names, values, strict=True)]
-        return Columns(
-            tuple(_column(name, column, wanted[name], train) for name, column in zip(names, tidied, strict=True))
+        columns = (
+            _column(name, tidy(name, column), wanted[name], train) for name, column in zip(names, values, strict=True)
         )
+        return Columns(tuple(columns))
 
-    def encode(self, values: Sequence[NDArray[Any]], *, unseen: str = "error") -> Float64[NDArray[np.float64], "N D"]:
+    def encode(
+        self, values: Sequence[NDArray[Any] | Coded], *, unseen: str = "error", dtype: type = np.float64
+    ) -> Float[NDArray[Any], "N D"]:
         """The user's values as numbers; one that its column cannot have, such as a level that the schema does not know
         or a negative count, is an error, or "missing"."""
         if unseen not in ("error", "missing"):
@@ -119,10 +123,10 @@ class Columns:
         if len(values) != len(self):
             raise MemgenError(f"the data has {len(values)} columns, the model has {len(self)}")
         check_lengths(values, self.names)
-        encoded = [
-            _encode(column, tidy(column.name, given), unseen) for column, given in zip(self, values, strict=True)
-        ]
-        return np.stack(encoded, axis=1)
+        encoded = np.empty((len(values[0]), len(self)), dtype)
+        for i, (column, given) in enumerate(zip(self, values, strict=True)):
+            encoded[:, i] = _encode(column, tidy(column.name, given), unseen)
+        return encoded
 
     def decode(self, x: Float[NDArray[Any], "N D"]) -> list[NDArray[Any]]:
         """Back to the user's values, column by column.
@@ -145,10 +149,10 @@ class Columns:
     @staticmethod
     def from_json(text: str, where: object = "the schema") -> Columns:
         """A schema as `to_json` wrote it; anything else is an error that names `where` it came from."""
-        try:
-            found = json.loads(text)
-        except ValueError:
-            raise MemgenError(f"{where} is no description of columns: it is not JSON") from None
+        return Columns.from_dict(parse_json(text, where, "description of columns"), where)
+
+    @staticmethod
+    def from_dict(found: object, where: object = "the schema") -> Columns:
         entries = found.get("columns") if isinstance(found, dict) else None
         if not isinstance(entries, list):
             raise MemgenError(f"{where} is no description of columns: it has no list of them")
@@ -179,12 +183,14 @@ class Columns:
 
 
 def check_names(names: Sequence[str]) -> None:
-    twice = [name for i, name in enumerate(names) if name in names[:i]] if len(set(names)) < len(names) else []
-    if twice:
-        raise MemgenError(f"two columns are named {twice[0]!r}; give each its own name")
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise MemgenError(f"two columns are named {name!r}; give each its own name")
+        seen.add(name)
 
 
-def check_lengths(values: Sequence[NDArray[Any]], names: Sequence[str]) -> None:
+def check_lengths(values: Sequence[NDArray[Any] | Coded], names: Sequence[str]) -> None:
     for name, column in zip(names, values, strict=True):
         if len(column) != len(values[0]):
             raise MemgenError(f"column {name!r} has {len(column)} rows, column {names[0]!r} has {len(values[0])}")
@@ -312,7 +318,7 @@ def _from_entry(entry: object, place: int) -> Column:
         raise MemgenError(f"{what}: its name and why must be text")
     if kind not in KINDS:
         raise unknown("kind of column", kind, KINDS)
-    if isinstance(offset, bool) or not isinstance(offset, int | float) or not math.isfinite(offset):
+    if not _is_number(offset):
         raise MemgenError(f"{what}: its offset is no number")
     if offset and kind != "real":
         raise MemgenError(f"{what} is {kind} and cannot have an offset")
@@ -324,9 +330,14 @@ def _check_levels(what: str, kind: str, levels: object) -> None:
     if not isinstance(levels, list):
         raise MemgenError(f"{what}: its levels are no list")
     texts, truths = (all(isinstance(level, form) for level in levels) for form in (str, bool))
-    numbers = all(type(level) in (int, float) and math.isfinite(level) for level in levels)
+    numbers = all(_is_number(level) for level in levels)
     if not (texts or truths or numbers) or levels != sorted(set(levels)):
         raise MemgenError(f"{what}: its levels must be different values of one type, sorted")
     least, most = {"binary": (1, 2), "categorical": (1, math.inf)}.get(kind, (0, 0))
     if not least <= len(levels) <= most:
         raise MemgenError(f"{what} is {kind} and cannot have {len(levels)} levels")
+
+
+def _is_number(value: object) -> bool:
+    """Whether it is a number that float64 can hold; JSON knows larger ones."""
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max  # type: ignore[operator]

@@ -9,7 +9,11 @@ from typing import Any
 
 from memgen.data.columns import Columns
 from memgen.data.dataset import Dataset
+from memgen.data.documents import parse_json
 from memgen.errors import MemgenError
+
+MOST_LEVELS = 1 << 16
+"""What a byte can be divided by."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +59,7 @@ class Form:
     @staticmethod
     def from_json(text: str, where: object = "the form") -> Form:
         """A form as `to_json` wrote it; anything else is an error that names `where` it came from."""
-        try:
-            found = json.loads(text)
-        except ValueError:
-            raise MemgenError(f"{where} is no description of data: it is not JSON") from None
+        found = parse_json(text, where, "description of data")
         return Form.from_dict(found, where)
 
     @staticmethod
@@ -68,9 +69,16 @@ class Form:
         shape, columns, levels, classes = (found[key] for key in ("shape", "columns", "levels", "classes"))
         if not _whole_numbers(shape) or len(shape) not in (0, 2, 3):
             raise MemgenError(f"{where}: the shape must be height and width of an image, and its channels, or []")
-        if not _whole_numbers([levels]) or not isinstance(classes, list) or not all(type(c) is str for c in classes):
+        if (
+            not _whole_numbers([levels])
+            or levels > MOST_LEVELS
+            or not isinstance(classes, list)
+            or not all(type(c) is str for c in classes)
+        ):
             raise MemgenError(f"{where}: levels must be a whole number, and classes a list of names")
-        schema = None if columns is None else Columns.from_json(json.dumps(columns), where)
+        if shape and columns is not None:
+            raise MemgenError(f"{where}: rows are images or a table, not both")
+        schema = None if columns is None else Columns.from_dict(columns, where)
         return Form(tuple(shape), schema, levels, tuple(classes))
 
 
@@ -98,10 +106,7 @@ class Origin:
 
     @staticmethod
     def from_json(text: str, where: object = "the origin") -> Origin:
-        try:
-            found = json.loads(text)
-        except ValueError:
-            raise MemgenError(f"{where} is no description of data: it is not JSON") from None
+        found = parse_json(text, where, "description of data")
         kinds = {"path": str, "fingerprint": str, "rows": int, "form": dict}
         if not isinstance(found, dict) or any(type(found.get(key)) is not kind for key, kind in kinds.items()):
             raise MemgenError(f"{where} is no description of data: it must have path, fingerprint, rows and form")

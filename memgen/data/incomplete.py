@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -162,7 +163,7 @@ def read_array(path: Path, columns: int, schema: Columns | None = None) -> Array
     name = name_of_data(path, others)
     found = others.pop(name)
     check_numbers(path, found)
-    if found.ndim not in (2, 3, 4) or len(found) == 0:
+    if found.ndim not in (2, 3, 4) or found.size == 0:
         raise MemgenError(f"{path} has shape {found.shape}; rows must come first: (N, columns) or (N, height, width)")
     rows = found.reshape(len(found), -1).astype(np.float64)
     check_width(path, rows.shape[1], columns)
@@ -207,7 +208,7 @@ def read_images(folder: Path, columns: int, shape: tuple[int, ...], levels: int)
     paths = find_images(folder)
     names = [path.relative_to(folder).with_suffix("").as_posix() for path in paths]
     if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = next(name for name, times in Counter(names).items() if times > 1)
         raise MemgenError(f"{folder} has two images named {twice}, which would become one {twice}.png")
     pairs = [read_image(path, shape) for path in paths]
     pixels = np.stack([pair[0] for pair in pairs])

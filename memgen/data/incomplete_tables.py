@@ -28,18 +28,21 @@ from memgen.data.own_tables import (
     values_of_parquet,
 )
 from memgen.data.texts import as_texts, as_values, quoted
+from memgen.data.values import some
 from memgen.errors import MemgenError
 
 
 def find_columns(columns: Columns, names: tuple[str, ...]) -> list[int]:
     """Where the columns of a schema stand among those of a table; besides, the table may have one of labels."""
-    lacking = [name for name in columns.names if name not in names]
+    places = {name: i for i, name in reversed(list(enumerate(names)))}  # the first of each name
+    lacking = [name for name in columns.names if name not in places]
     if lacking:
-        raise MemgenError(f"there is no column {lacking[0]!r}, which the model has; columns: {', '.join(names)}")
-    extra = [name for name in names if name not in columns.names and name.lower() not in LABELS]
+        raise MemgenError(f"there is no column {lacking[0]!r}, which the model has; columns: {some(names, 20)}")
+    known = set(columns.names)
+    extra = [name for name in names if name not in known and name.lower() not in LABELS]
     if extra:
         raise MemgenError(f"the model has no column {extra[0]!r}; drop it")
-    return [names.index(name) for name in columns.names]
+    return [places[name] for name in columns.names]
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,8 @@ def read_text_table(path: Path, columns: Columns, header: str = "auto") -> TextT
         places = find_columns(columns, first) if by_name else list(range(len(columns)))
         lines = read_lines(path, opening, len(first) if by_name else len(columns))
         texts = [[_content(row[place], lines.delimiter) for row in lines.cells] for place in places]
-        x = columns.encode([_values(columns, i, cells) for i, cells in enumerate(texts)])
+        wanted = Wanted({}, columns)
+        x = columns.encode([_values(columns, wanted, i, cells) for i, cells in enumerate(texts)])
     except MemgenError as error:
         raise error if str(path) in str(error) else MemgenError(f"{path}: {error}") from None
     return TextTable(torch.from_numpy(x), lines, columns, places)
@@ -92,11 +96,11 @@ def _content(cell: str, delimiter: str) -> str:
     return found[0].strip() if len(found) == 1 else bare(cell)
 
 
-def _values(columns: Columns, place: int, cells: list[str]) -> NDArray[Any]:
+def _values(columns: Columns, wanted: Wanted, place: int, cells: list[str]) -> NDArray[Any]:
     column = columns.columns[place]
     if column.levels and isinstance(column.levels[0], bool):
         cells = [{"true": "1", "false": "0"}.get(cell.lower(), cell) for cell in cells]
-    return parse(column.name, cells, Wanted({}, columns).form(column.name, place, True))
+    return parse(column.name, cells, wanted.form(column.name, place, True))
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,9 @@ def given_kinds(names: Sequence[str], kinds: Mapping[str, str] | Sequence[str] |
     if kinds is None or isinstance(kinds, str):
         given = dict.fromkeys(names, kinds or AUTO)
     elif isinstance(kinds, Mapping):
+        known = set(names)
         for name in kinds:
-            if name not in names:
+            if name not in known:
                 raise unknown("column", name, names)
         given = {name: kinds.get(name, AUTO) for name in names}
     else:

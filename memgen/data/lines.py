@@ -35,24 +35,25 @@ def read_lines(path: Path, opening: Opening, columns: int) -> Lines:
     """The rows of a file, which must have so many columns."""
     head, body, delimiter, named = opening
     cells: list[list[str]] = []
-    ends: list[str] = []
+    ends: list[list[str]] = []
+    heads = [head]
     numbers: list[int] = []
     line = 1 + _breaks(head)
     for i, (row, end) in enumerate(split_rows(body, delimiter)):
         own, text = line, delimiter.join(row)
         line += 1 + (_breaks(text) if '"' in text else 0)
         if named and i == 0:
-            head += text + end
+            heads.append(text + end)
         elif not text and columns > 1:  # an empty line is no row
-            head, ends = (head, [*ends[:-1], ends[-1] + end]) if ends else (head + end, ends)
+            (ends[-1] if ends else heads).append(end)
         else:
             check_width(f"{path}, line {own},", len(row), columns)
             cells.append(row)
-            ends.append(end)
+            ends.append([end])
             numbers.append(own)
     if not cells:
         raise MemgenError(f"{path} has no rows")
-    return Lines(head, cells, ends, numbers, delimiter, named)
+    return Lines("".join(heads), cells, ["".join(parts) for parts in ends], numbers, delimiter, named)
 
 
 def _breaks(text: str) -> int:

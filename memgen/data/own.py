@@ -16,11 +16,12 @@ from torch import Tensor
 
 from memgen.data.arrays import check_numbers, load_arrays, name_of_data
 from memgen.data.columns import Columns
+from memgen.data.csv_files import read_csv
 from memgen.data.dataset import SPLITS, Dataset, labels
 from memgen.data.kinds import check_kinds, given_kinds
 from memgen.data.own_images import RawImages, find_images, images_of_array, read_folder
-from memgen.data.own_tables import RawTable, Wanted, arrange, read_csv, read_parquet, table_of_array, take_labels
-from memgen.data.values import tidy
+from memgen.data.own_tables import RawTable, Wanted, arrange, read_parquet, table_of_array, take_labels
+from memgen.data.values import Coded, tidy
 from memgen.errors import MemgenError, unknown
 
 ENDINGS = (".csv", ".tsv", ".parquet", ".npy", ".npz")
@@ -157,7 +158,7 @@ def _table(
         raise MemgenError("the kinds of columns are those of the model; do not give others")
     else:
         table = arrange(table, columns)
-    x = _parts(columns.encode(table.values).astype(np.float32), rows)
+    x = _parts(columns.encode(table.values, dtype=np.float32), rows)
     codes, classes = class_codes(table.labels)
     return Dataset(
         name,
@@ -211,7 +212,7 @@ def _labels(codes: NDArray[np.intp] | None, rows: dict[str, NDArray[np.intp]]) -
     return {} if codes is None else {split: labels(codes[own]) for split, own in rows.items()}
 
 
-def class_codes(values: NDArray[Any] | None) -> tuple[NDArray[np.intp] | None, tuple[str, ...]]:
+def class_codes(values: NDArray[Any] | Coded | None) -> tuple[NDArray[np.intp] | None, tuple[str, ...]]:
     """A number 0, 1, ... for each row's class, and the names of the classes, sorted.
 
     >>> class_codes(np.array(["cat", "ant", "cat"]))

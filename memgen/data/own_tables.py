@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memgen.data.cells import Opening, bare, comma_hint, is_missing, read_opening
+from memgen.data.arrays import ALWAYS_EXPANDED, EXPANSION
+from memgen.data.cells import comma_hint, is_missing
 from memgen.data.columns import Columns, check_names
 from memgen.data.kinds import AUTO, LEVELLED
-from memgen.data.values import shorten
-from memgen.errors import MemgenError
+from memgen.data.values import Coded, shorten, some
+from memgen.errors import MemgenError, reason
 
 LABELS = ("labels", "label")
 """The name of the column that gives the classes of the rows, in any case."""
@@ -31,10 +31,10 @@ class RawTable:
     """Columns of equal length, as they came."""
 
     names: tuple[str, ...]
-    values: tuple[NDArray[Any], ...]
+    values: tuple[NDArray[Any] | Coded, ...]
     named: bool
     """Whether the names are the user's."""
-    labels: NDArray[Any] | None = None
+    labels: NDArray[Any] | Coded | None = None
     """One class per row, where there are classes."""
 
     def __len__(self) -> int:
@@ -53,10 +53,15 @@ class Wanted:
         if self.columns is None:
             kind = self.kinds.get(name, AUTO)
             return "any" if kind == AUTO else "levels" if kind in LEVELLED else "number"
-        known = [c for i, c in enumerate(self.columns) if (c.name == name if named else i == place)]
-        if not known:
+        place = self._places.get(name, len(self.columns)) if named else place
+        if place >= len(self.columns):
             return "any"
-        return "text" if known[0].levels and isinstance(known[0].levels[0], str) else "number"
+        levels = self.columns.columns[place].levels
+        return "text" if levels and isinstance(levels[0], str) else "number"
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {} if self.columns is None else {name: i for i, name in enumerate(self.columns.names)}
 
 
 def default_names(columns: int) -> tuple[str, ...]:
@@ -96,8 +101,9 @@ def arrange(table: RawTable, columns: Columns) -> RawTable:
     place = {name: i for i, name in enumerate(table.names)}
     lacking = [name for name in columns.names if name not in place]
     if lacking:
-        raise MemgenError(f"there is no column {lacking[0]!r}, which the model has; columns: {', '.join(table.names)}")
-    extra = [name for name in table.names if name not in columns.names]
+        raise MemgenError(f"there is no column {lacking[0]!r}, which the model has; columns: {some(table.names, 20)}")
+    known = set(columns.names)
+    extra = [name for name in table.names if name not in known]
     if extra:
         raise MemgenError(f"the model has no column {extra[0]!r}; drop it")
     return replace(table, names=columns.names, values=tuple(table.values[place[name]] for name in columns.names))
@@ -106,45 +112,9 @@ def arrange(table: RawTable, columns: Columns) -> RawTable:
 # ---- text
 
 
-def read_csv(path: Path, header: str, wanted: Wanted) -> RawTable:
-    opening = read_opening(path, header)
-    rows = read_rows(path, opening)
-    names = default_names(len(rows[0]))
-    if opening.named:
-        names = tuple(bare(cell) or other for cell, other in zip(rows.pop(0), names, strict=True))
-    if not rows:
-        raise MemgenError(f"{path} has no rows")
-    check_names(names)
-    values = [
-        parse(name, cells, wanted.form(name, i, opening.named))
-        for i, (name, cells) in enumerate(zip(names, zip(*rows, strict=True), strict=True))
-    ]
-    return RawTable(names, tuple(values), opening.named)
-
-
-def read_rows(path: Path, opening: Opening) -> list[list[str]]:
-    """All lines as cells, each as many as the first has; an empty line is no row, unless rows are one cell."""
-    reader = csv.reader(io.StringIO(opening.body, newline=""), delimiter=opening.delimiter, skipinitialspace=True)
-    before = opening.head.count("\n")
-    rows: list[list[str]] = []
-    try:
-        for cells in reader:
-            if not rows or len(cells) == len(rows[0]):
-                rows.append(cells)
-            elif cells:
-                line = before + reader.line_num
-                raise MemgenError(f"{path}, line {line}, has {len(cells)} columns, the first line has {len(rows[0])}")
-            elif len(rows[0]) == 1:
-                rows.append([""])
-    except csv.Error as error:
-        raise MemgenError(f"{path}, line {before + reader.line_num}: {error}; is a quote not closed?") from None
-    if opening.body.count('"') % 2 and any("\n" in cell for cell in rows[-1]):
-        raise MemgenError(f"{path}: a quote that opens is not closed; the last row would go over several lines")
-    return rows
-
-
-def parse(name: str, cells: Sequence[str], form: str = "any") -> NDArray[Any]:
-    """The cells of a column as numbers, if every one that is not missing is a number, else as text.
+def parse(name: str, cells: Sequence[str], form: str = "any", rows: Sequence[int] | None = None) -> NDArray[Any]:
+    """The cells of a column as numbers, if every one that is not missing is a number, else as text. `rows`: in which
+    row each cell stands, if they are not in order.
 
     >>> parse("age", ["3", "", "4.5"])
     array([3. , nan, 4.5])
@@ -160,7 +130,8 @@ def parse(name: str, cells: Sequence[str], form: str = "any") -> NDArray[Any]:
         texts = {cell: None if is_missing(cell) else cell.strip() for cell in known}
         return np.array([texts[cell] for cell in cells], dtype=object)
     if strange:
-        row, cell = next((i, cell) for i, cell in enumerate(cells, 1) if cell in strange)
+        places = range(1, len(cells) + 1) if rows is None else rows
+        row, cell = next((i, cell) for i, cell in zip(places, cells, strict=True) if cell in strange)
         levels = ", or say that the kind of the column is categorical" if form == "any" else ""
         advice = comma_hint(cell) or f"; leave the cell empty if the value is missing{levels}"
         raise MemgenError(f"column {name!r}, row {row}: {shorten(cell.strip(), 40)!r} is not a number{advice}")
@@ -225,9 +196,28 @@ def read_parquet_table(path: Path) -> Any:
         ) from None
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            return file.read()
-    except (pyarrow.ArrowException, OSError) as error:
-        raise MemgenError(f"cannot read {path} as a parquet file: {str(error).splitlines()[0]}") from None
+            _check_cells(file.metadata, path.stat().st_size)
+            table = file.read()
+        table.validate(full=True)  # a place in a dictionary that it does not have, text that is no Unicode
+        return table
+    except MemoryError:
+        raise
+    except Exception as error:  # pyarrow raises errors of many types for damaged files
+        raise MemgenError(f"cannot read {path} as a parquet file: {reason(error)}") from None
+
+
+def _check_cells(metadata: Any, size: int) -> None:
+    """Refuse a small file that says of itself that it has cells without number."""
+    rows = sum(max(0, metadata.row_group(i).num_rows) for i in range(metadata.num_row_groups))
+    cells = rows * metadata.num_columns
+    if cells * BYTES_OF_A_CELL > max(ALWAYS_EXPANDED, EXPANSION * size):
+        raise MemgenError(
+            f"it would expand from {size:,} bytes to {cells:,} cells, which is more than {EXPANSION} times as much; "
+            "save it as an array of numbers (.npy)"
+        )
+
+
+BYTES_OF_A_CELL = 8
 
 
 def values_of_parquet(name: str, column: Any) -> NDArray[Any]:

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
-from memgen.errors import MemgenError
+from memgen.errors import MemgenError, reason
 
 PICTURES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
 
-# What Pillow raises for files that are damaged, cut off or something else.
-DAMAGE = (
-    UnidentifiedImageError,
-    OSError,
-    SyntaxError,
-    EOFError,
-    ValueError,
-    LookupError,
-    struct.error,
-    zlib.error,
-    Image.DecompressionBombError,
-)
+MOST_PIXELS = 1 << 26
+"""Of an image: 67 megapixels. A file of some kilobytes may say that it has many more."""
 
 
 class ImageReadError(MemgenError):
@@ -41,10 +29,17 @@ def open_picture(path: Path) -> Iterator[Image.Image]:
     """An image with 8 bits per pixel and channel; what goes wrong while it is decoded is an error that names it."""
     try:
         with Image.open(path) as image:
+            if image.width * image.height > MOST_PIXELS:  # known before a pixel is decoded
+                raise MemgenError(
+                    f"{path} is {image.width} pixels wide and {image.height} high; an image may have at most "
+                    f"{MOST_PIXELS:,} pixels: make it smaller"
+                )
             if image.mode.startswith(("I", "F")):
                 raise MemgenError(f"{path} has more than 8 bits per pixel (mode {image.mode}); save it with 8")
             yield image
     except MemgenError:
         raise
-    except DAMAGE as error:
-        raise ImageReadError(path, str(error).splitlines()[0] if str(error) else type(error).__name__) from None
+    except MemoryError:
+        raise
+    except Exception as error:  # Pillow's decoders raise whatever a damaged file leads them into
+        raise ImageReadError(path, reason(error)) from None

@@ -41,7 +41,26 @@ class Values:
         return self.data[~self.missing]
 
 
-def tidy(name: str, values: Shaped[NDArray[Any], "..."]) -> Values:
+@dataclass(frozen=True)
+class Coded:
+    """A column as its different values and, for each row, which of them it has: text in one or two bytes.
+
+    >>> Coded(np.array([1, 0, 1]), np.array(["Basel", "Bern"], dtype=object)).decoded()
+    array(['Bern', 'Basel', 'Bern'], dtype=object)
+    """
+
+    codes: Shaped[NDArray[Any], " N"]
+    levels: Shaped[NDArray[Any], " levels"]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def decoded(self) -> Shaped[NDArray[Any], " N"]:
+        values: NDArray[Any] = self.levels[self.codes]
+        return values
+
+
+def tidy(name: str, values: Shaped[NDArray[Any], "..."] | Coded) -> Values:
     """The values of a column of any NumPy type; dates, lists, infinities and mixtures are refused.
 
     Missing are None, NaN and pandas.NA.
@@ -51,6 +70,8 @@ def tidy(name: str, values: Shaped[NDArray[Any], "..."]) -> Values:
     >>> tidy("age", np.array([3, None, 4.5], dtype=object))
     Values(form='number', data=array([3. , nan, 4.5]))
     """
+    if isinstance(values, Coded):
+        values = values.decoded()
     if values.ndim != 1:
         raise MemgenError(f"column {name!r} has shape {values.shape}; a column is one value per row")
     kind = values.dtype.kind

@@ -46,11 +46,12 @@ from memgen.data.dataset import Dataset
 from memgen.data.texts import as_values
 from memgen.data.values import tidy
 from memgen.errors import MemgenError
+from memgen.estimators.saved import read_estimator
 from memgen.estimators.training import CHECKS, ROWS, log_p, train_table
 from memgen.recipes.auto import auto_recipe, default_slots
 from memgen.recipes.build import build
 from memgen.recipes.settings import Model, Objective, Recipe, Training
-from memgen.runs.storage import load_tensors, save_tensors
+from memgen.runs.storage import save_tensors
 from memgen.tasks.density import log_likelihood
 from memgen.tasks.features import features
 from memgen.tasks.imputation import impute
@@ -166,20 +167,14 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
     @classmethod
     def load(cls: type[Self], path: str | Path) -> Self:
         """The estimator that `save` wrote."""
-        tensors, about = load_tensors(Path(path))
-        if about.get("estimator") != cls.__name__:
-            raise MemgenError(f"{path} holds {about.get('estimator', 'no estimator')}, not a {cls.__name__}")
-        self = cls(**json.loads(about["settings"]))
-        self.recipe_ = Recipe.from_toml(about["recipe"], str(path))
-        self.columns_ = Columns.from_json(about["columns"], str(path))
-        for name, value in json.loads(about["fitted"]).items():
-            setattr(self, name, value)
-        self.validation_scores_ = {int(epoch): score for epoch, score in self.validation_scores_.items()}
+        saved = read_estimator(Path(path), cls.__name__, cls().get_params(), cls._fitted)
+        self = cls(**saved.settings)
+        self.recipe_, self.columns_, self.model_ = saved.recipe, saved.columns, saved.model
+        for name in cls._fitted:
+            setattr(self, name, saved.fitted[name])
         self.n_features_in_ = len(self.columns_)
-        if json.loads(about["named"]):
+        if saved.named:
             self.feature_names_in_ = np.array(self.columns_.names, dtype=object)
-        self.model_ = build(self.recipe_, len(self.columns_), self.columns_.modelled).double().eval()
-        self.model_.load_state_dict(tensors)
         return self
 
     _fitted: tuple[str, ...] = ("seed_", "n_iter_", "linear_", "complete_", "validation_scores_")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch import Tensor
+
 import memgen
 from memgen.errors import MemgenError
 from memgen.runs.storage import load_tensors, save_tensors
@@ -26,15 +28,14 @@ class Scores:
             tensors, about = load_tensors(self.file)
         except MemgenError:
             return None, 0.0
-        if (about["weights"], about["memgen"]) != (self.weights, memgen.__version__):
+        if (about.get("weights"), about.get("memgen")) != (self.weights, memgen.__version__):
             return None, 0.0
-        bounds = {
-            int(name.removeprefix("bound.")): value for name, value in tensors.items() if name.startswith("bound.")
-        }
-        result = Likelihood(
-            self.samples, tensors["log_p"], tensors["elbo"], tensors["effective"], dict(sorted(bounds.items()))
-        )
-        return result, float(about["seconds"])
+        bounds = {name.removeprefix("bound."): value for name, value in tensors.items() if name.startswith("bound.")}
+        parts = [tensors.get(name) for name in ("log_p", "elbo", "effective")]
+        if not _agree([*parts, *bounds.values()]) or not all(K.isdecimal() and len(K) < 10 for K in bounds):
+            return None, 0.0
+        by_samples = {K: bounds[str(K)] for K in sorted(map(int, bounds))}
+        return Likelihood(self.samples, *parts, by_samples), _seconds(about)  # type: ignore[arg-type]
 
     def write(self, result: Likelihood, seconds: float) -> None:
         try:
@@ -45,3 +46,16 @@ class Scores:
         tensors |= {f"bound.{K}": values for K, values in result.bounds.items()}
         about = {"weights": self.weights, "memgen": memgen.__version__, "seconds": repr(seconds)}
         save_tensors(self.file, tensors, about)
+
+
+def _agree(values: list[Tensor | None]) -> bool:
+    """Whether every row has one number of each kind."""
+    rows = None if values[0] is None else values[0].shape
+    return all(v is not None and v.ndim == 1 and v.shape == rows and v.is_floating_point() for v in values)
+
+
+def _seconds(about: dict[str, str]) -> float:
+    try:
+        return float(about["seconds"])
+    except (KeyError, ValueError):
+        return 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch import Tensor
 
 import memgen
 from memgen.core.model import DGM
+from memgen.data.documents import parse_whole
 from memgen.data.form import Form, Origin
 from memgen.errors import MemgenError
 from memgen.recipes.build import build, form_of
@@ -111,13 +113,22 @@ def read_file(file: Path, device: str = "cpu") -> Saved:
         raise MemgenError(f"{file} is not a memgen model: it has no recipe inside")
     recipe = Recipe.from_toml(about["recipe"], f"{file} (recipe inside)")
     form = Form.from_json(about["form"], f"{file} (form inside)")
-    columns = int(about["columns"])
+    columns = parse_whole(about["columns"], f"{file} (columns inside)", 1)
+    check_columns(form, columns, file)
     check_shapes(recipe, columns, form, tensors, file)
     model = build(recipe, columns, form.kinds).eval()
     model.load_state_dict(tensors)
-    reached = Reached(int(about["epoch"]), about["stage"], int(about["stages"]))
+    epoch, stages = (parse_whole(about[key], f"{file} ({key} inside)") for key in ("epoch", "stages"))
+    reached = Reached(epoch, about["stage"], stages)
     sha256, trained_on = about[CHECKSUM], about.get("trained_on", "")
     return Saved(model.to(device), recipe, reached, about["weights"], sha256, form, trained_on=trained_on)
+
+
+def check_columns(form: Form, columns: int, what: object) -> None:
+    """The form that a file tells of, and the number of columns, must agree."""
+    expected = len(form.columns) if form.columns is not None else math.prod(form.shape) if form.shape else columns
+    if expected != columns:
+        raise MemgenError(f"{what} is damaged: its form has {expected:,} columns, its model {columns:,}")
 
 
 def check_shapes(recipe: Recipe, columns: int, form: Form, tensors: Mapping[str, Tensor], what: object) -> None:

@@ -26,9 +26,10 @@ from torch import Tensor
 
 import memgen
 from memgen.core.model import DGM
+from memgen.data.documents import parse_record
 from memgen.data.form import Form, Origin
-from memgen.data.output import write_atomically
-from memgen.errors import MemgenError
+from memgen.data.output import is_scrap, remove_scraps, write_atomically
+from memgen.errors import MemgenError, reason
 from memgen.recipes.build import form_of
 from memgen.recipes.settings import Recipe
 from memgen.runs import zoo
@@ -44,6 +45,13 @@ DATA, START = "data.json", "start.json"
 
 EVERY_EPOCH = ("epoch", "bound", "seconds")
 """Numbers that every line of metrics.jsonl has."""
+
+COUNTED = {"stage": int, "epoch": int, "step": int, "seconds": (int, float)}
+EXECUTED = {"device": str, "threads": int, "torch": str, "path": str}
+"""What a checkpoint says of itself, with the type of each."""
+STARTED = {"recipe": str, "weights_sha256": str, "epochs": int, "seed": int, "stages": int}
+"""What start.json says."""
+MOST_THREADS = 1024
 
 FORMAT = "3"
 """Of checkpoints."""
@@ -118,10 +126,9 @@ class Run:
         """Which weights it began with, if they were those of another run."""
         path = self.folder / START
         try:
-            found: dict[str, Any] | None = json.loads(path.read_text("utf-8")) if path.exists() else None
-        except (OSError, ValueError):
+            return parse_record(path.read_text("utf-8"), STARTED, path) if path.exists() else None
+        except (OSError, UnicodeDecodeError):
             raise MemgenError(f"cannot read {path}: it is damaged") from None
-        return found
 
     @property
     def skipped(self) -> int:
@@ -134,8 +141,9 @@ class Run:
         """A folder that holds anything is not for a new run: nothing is overwritten."""
         if (folder / RECIPE).exists():
             raise MemgenError(f"{folder} already holds a run; go on with --resume, or choose another --out")
-        scraps = {RECIPE + ".tmp", START, START + ".tmp"}  # of a start that was killed
-        if folder.exists() and (not folder.is_dir() or {entry.name for entry in folder.iterdir()} - scraps):
+        # A start that was killed may have left a file that was never finished, or what it was to begin with.
+        left = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+        if folder.exists() and (not folder.is_dir() or not all(name == START or is_scrap(name) for name in left)):
             raise MemgenError(f"{folder} exists and is not an empty folder; choose another --out")
 
     @staticmethod
@@ -159,6 +167,7 @@ class Run:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise MemgenError(f"another process is training in {self.folder}") from None
+            remove_scraps(self.folder)
             yield
 
     def save_weights(self, state: State) -> None:
@@ -210,7 +219,12 @@ class Run:
                     f"{self.folder / CHECKPOINT} was written by memgen {about.get('memgen')}, from whose checkpoints "
                     "this version cannot go on; finish the run with that version, or use its weights as they are"
                 )
-            return Checkpoint(tensors, json.loads(about["counts"]), json.loads(about["execution"]))
+            counts = parse_record(about.get("counts", ""), COUNTED, f"{self.folder / CHECKPOINT} (counts inside)")
+            where = f"{self.folder / CHECKPOINT} (execution inside)"
+            execution = parse_record(about.get("execution", ""), EXECUTED, where)
+            if execution["threads"] < 1 or execution["threads"] > MOST_THREADS:
+                raise MemgenError(f"{where} is damaged: its entry threads is not what it must be")
+            return Checkpoint(tensors, counts, execution)
         if (self.folder / WEIGHTS).exists() or self.metrics():
             raise MemgenError(f"{self.folder} has lost its {CHECKPOINT} and cannot be resumed; its weights can be used")
         return None
@@ -220,9 +234,8 @@ class Run:
         if checkpoint is not None:
             try:
                 state.restore(checkpoint.tensors)
-            except (RuntimeError, KeyError, IndexError, AttributeError) as error:
-                reason = str(error).splitlines()[0]
-                raise MemgenError(f"{self.folder / CHECKPOINT} does not fit the recipe: {reason}") from None
+            except (RuntimeError, KeyError, IndexError, AttributeError, TypeError, ValueError) as error:
+                raise MemgenError(f"{self.folder / CHECKPOINT} does not fit the recipe: {reason(error)}") from None
             counts = checkpoint.counts
             state.epoch, state.step, state.seconds = counts["epoch"], counts["step"], counts["seconds"]
         done = self.recipe.epochs_before(state.stage) + state.epoch
@@ -252,7 +265,7 @@ class Run:
         for line in lines:
             try:
                 found = json.loads(line)
-            except json.JSONDecodeError:
+            except (ValueError, RecursionError):
                 break
             if not isinstance(found, dict) or not all(isinstance(found.get(key), int | float) for key in EVERY_EPOCH):
                 break

@@ -1,0 +1,85 @@
+"""What a file of an estimator says of it, checked before an estimator is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from memgen.core.model import DGM
+from memgen.data.columns import Columns
+from memgen.data.documents import parse_json, parse_record
+from memgen.errors import MemgenError, reason
+from memgen.recipes.build import build
+from memgen.recipes.settings import Recipe
+from memgen.runs.storage import load_tensors
+
+FITTED: dict[str, type] = {
+    "seed_": int,
+    "n_iter_": int,
+    "linear_": bool,
+    "complete_": bool,
+    "validation_scores_": dict,
+    "missing_": list,
+}
+"""Attribute that an estimator learns, other than its model -> its type in the file."""
+
+
+class SavedEstimator(NamedTuple):
+    """All that a file has of an estimator."""
+
+    settings: dict[str, Any]
+    fitted: dict[str, Any]
+    named: bool
+    recipe: Recipe
+    columns: Columns
+    model: DGM
+
+
+def read_estimator(path: Path, name: str, settings: Collection[str], fitted: Collection[str]) -> SavedEstimator:
+    """The file of an estimator of this class `name`, which has these `settings` and these `fitted` attributes."""
+    tensors, about = load_tensors(path)
+    if about.get("estimator") != name:
+        raise MemgenError(f"{path} holds {about.get('estimator', 'no estimator')[:80]!r}, not a {name}")
+    needed = {"settings", "fitted", "named", "recipe", "columns"}
+    if lacking := sorted(needed - about.keys()):
+        raise MemgenError(f"{path} is damaged: it has no {lacking[0]} inside")
+    recipe = Recipe.from_toml(about["recipe"], f"{path} (recipe inside)")
+    columns = Columns.from_json(about["columns"], f"{path} (columns inside)")
+    return SavedEstimator(
+        _entries(about["settings"], dict.fromkeys(settings), f"{path} (settings inside)"),
+        _fitted(about["fitted"], fitted, len(columns), f"{path} (fitted inside)"),
+        parse_json(about["named"], f"{path} (named inside)") is True,
+        recipe,
+        columns,
+        _model(recipe, columns, tensors, path),
+    )
+
+
+def _entries(text: str, kinds: Mapping[str, type | None], where: str) -> dict[str, Any]:
+    """An object with these names and no others."""
+    found = parse_record(text, {name: kind for name, kind in kinds.items() if kind is not None}, where)
+    for name in sorted(found.keys() ^ kinds.keys()):
+        raise MemgenError(f"{where} is damaged: {'it lacks' if name in kinds else 'nobody knows'} {name[:80]!r}")
+    return found
+
+
+def _fitted(text: str, names: Collection[str], columns: int, where: str) -> dict[str, Any]:
+    found = _entries(text, {name: FITTED[name] for name in names}, where)
+    scores = found["validation_scores_"]
+    if not all(epoch.isdecimal() and len(epoch) < 20 and type(v) in (int, float) for epoch, v in scores.items()):
+        raise MemgenError(f"{where} is damaged: its scores are no numbers by epoch")
+    if not all(type(place) is int and 0 <= place < columns for place in found.get("missing_", ())):
+        raise MemgenError(f"{where} is damaged: its missing columns are none of the columns")
+    return found | {"validation_scores_": {int(epoch): score for epoch, score in scores.items()}}
+
+
+def _model(recipe: Recipe, columns: Columns, tensors: dict[str, Tensor], path: Path) -> DGM:
+    model = build(recipe, len(columns), columns.modelled).double().eval()
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise MemgenError(f"{path} does not fit its recipe: {reason(error)}") from None
+    return model

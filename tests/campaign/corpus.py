@@ -1,0 +1,146 @@
+"""Good files of every format that the program reads, small, from which the campaign makes bad ones."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import struct
+import warnings
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from memgen.cli.main import main
+from memgen.estimators import MemImputer
+
+ROWS = 40
+Corpus = dict[str, list[bytes]]
+"""Kind of file -> good ones."""
+
+ENDINGS = {
+    "csv": ".csv",
+    "tsv": ".tsv",
+    "parquet": ".parquet",
+    "npy": ".npy",
+    "npz": ".npz",
+    "png": ".png",
+    "tiff": ".tif",
+    "idx": ".gz",
+    "toml": ".toml",
+    "model": ".safetensors",
+    "checkpoint": ".safetensors",
+    "estimator": ".safetensors",
+}
+"""Kind of file -> the ending of its name."""
+
+
+def corpus(folder: Path) -> Corpus:
+    """Good files of every kind; a run is trained in the folder, which takes a second or two."""
+    run = trained(folder)
+    return {
+        "csv": [text.encode() for text in (table(), table("no names"), table("quotes"), table("wide"))],
+        "tsv": [table().replace(",", "\t").encode()],
+        "parquet": parquets(),
+        "npy": arrays(),
+        "npz": archives(),
+        "png": images("PNG"),
+        "tiff": images("TIFF"),
+        "idx": [gzip.compress(idx(), 1)],
+        "toml": [(run / "recipe.toml").read_bytes()],
+        "model": [(run / "weights.safetensors").read_bytes()],
+        "checkpoint": [(run / "checkpoint.safetensors").read_bytes()],
+        "estimator": [estimator(folder)],
+    }
+
+
+def table(style: str = "") -> str:
+    """Numbers, counts, text and missing cells."""
+    random = np.random.default_rng(0)
+    rows = [["size", "kind", "visits", "label"]]
+    for i, x in enumerate(random.normal(size=ROWS)):
+        rows.append([f"{x:.4f}" if i % 7 else "", "äbc"[i % 3], str(i % 4), "yn"[i % 2]])
+    if style == "no names":
+        rows = [[row[0], row[2]] for row in rows[1:]]
+    if style == "quotes":
+        rows = [[f'"{cell}"' if i % 2 else cell for i, cell in enumerate(row)] for row in rows]
+    if style == "wide":
+        rows = [[cell for _ in range(10) for cell in row[2:3]] for row in rows[1:]]
+    end = "\r\n" if style == "quotes" else "\n"
+    return end.join(",".join(row) for row in rows) + end
+
+
+def parquets() -> list[bytes]:
+    import pyarrow
+    import pyarrow.parquet
+
+    numbers = pyarrow.array([None if i % 7 == 0 else i / 3 for i in range(ROWS)])
+    texts = pyarrow.array(["abc"[i % 3] for i in range(ROWS)])
+    contents = []
+    for compression in ("none", "snappy"):
+        content = io.BytesIO()
+        frame = pyarrow.table({"size": numbers, "kind": texts, "coded": texts.dictionary_encode()})
+        pyarrow.parquet.write_table(frame, content, compression=compression)
+        contents.append(content.getvalue())
+    return contents
+
+
+def npy(values: object) -> bytes:
+    content = io.BytesIO()
+    np.save(content, np.asarray(values))
+    return content.getvalue()
+
+
+def arrays() -> list[bytes]:
+    x = np.random.default_rng(0).normal(size=(ROWS, 3))
+    return [npy(x), npy(np.asfortranarray(x.astype(">f4"))), npy(np.zeros((ROWS, 4, 4), np.uint8))]
+
+
+def archives() -> list[bytes]:
+    x, labels = np.random.default_rng(0).normal(size=(ROWS, 3)), np.array(["ant", "cat"] * (ROWS // 2))
+    contents = []
+    for save in (np.savez, np.savez_compressed):
+        content = io.BytesIO()
+        save(content, x=x, labels=labels)
+        contents.append(content.getvalue())
+    return contents
+
+
+def images(kind: str) -> list[bytes]:
+    random = np.random.default_rng(0)
+    contents = []
+    for mode, channels in (("L", ()), ("RGBA", (4,)), ("RGB", (3,))):
+        content = io.BytesIO()
+        pixels = random.integers(0, 256, (8, 8, *channels), np.uint8)
+        Image.fromarray(pixels, mode).save(content, kind, **({"compression": "tiff_lzw"} if mode == "RGB" else {}))
+        contents.append(content.getvalue())
+    return contents
+
+
+def idx() -> bytes:
+    return struct.pack(">4B3I", 0, 0, 8, 3, 10, 28, 28) + bytes(7840)
+
+
+SETTINGS = ("model.hidden=[4]", "model.slots=[4]", "model.latent=2", "training.epochs=1")
+
+
+def settings(*texts: str) -> list[str]:
+    return [part for text in texts for part in ("--set", text)]
+
+
+def trained(folder: Path) -> Path:
+    """A run of one epoch on a table."""
+    data, run = folder / "table.csv", folder / "run"
+    data.write_text(table())
+    if main(["train", "--data", str(data), "--out", str(run), *settings(*SETTINGS)]) != 0:
+        raise RuntimeError("the campaign cannot train the run that it needs")
+    return run
+
+
+def estimator(folder: Path) -> bytes:
+    X = np.random.default_rng(0).normal(size=(ROWS, 3))
+    X[::5, 1] = np.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        MemImputer(epochs=1, hidden=[4], latent=2, random_state=0).fit(X).save(folder / "estimator.safetensors")
+    return (folder / "estimator.safetensors").read_bytes()
