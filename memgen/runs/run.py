@@ -49,7 +49,7 @@ EVERY_EPOCH = ("epoch", "bound", "seconds")
 COUNTED = {"stage": int, "epoch": int, "step": int, "seconds": (int, float)}
 EXECUTED = {"device": str, "threads": int, "torch": str, "path": str}
 """What a checkpoint says of itself, with the type of each."""
-STARTED = {"recipe": str, "weights_sha256": str, "epochs": int, "seed": int, "stages": int}
+STARTED = {"name": str, "weights_sha256": str, "epochs": int, "seed": int, "stages": int}
 """What start.json says."""
 MOST_THREADS = 1024
 
