@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
+from memgen.core.batch import Batch
 from memgen.data import Dataset
 from memgen.recipes.build import build
 from memgen.report.figures.base import Figure
@@ -76,7 +77,7 @@ def imputation(run: Run, saved: Saved, data: Dataset) -> Found:
         own: dict[str, Any] = {}
         for statistics, more in STATISTICS.items():
             guess = fill(
-                saved.model, x, ~missing, "paper", f"imputing {pattern}, {statistics}", steps=STEPS, **more
+                saved.model, Batch(x, ~missing), "paper", f"imputing {pattern}, {statistics}", steps=STEPS, **more
             ).mean
             own[f"{statistics}_statistics"] = _error(squared_error(guess, x, missing))
             examples[f"{pattern} {statistics}"] = row_errors(guess, x, missing)
@@ -96,7 +97,7 @@ def _error(error: SquaredError) -> dict[str, float]:
 
 def svm(run: Run, saved: Saved, data: Dataset) -> Found:
     """A linear Crammer-Singer SVM without intercept on the last deterministic layer of Q, regularisation 1e-4."""
-    x = {split: features(saved.model, data.rows(split)).last for split in ("train", "valid", "test")}
+    x = {split: features(saved.model, data.split(split)).last for split in ("train", "valid", "test")}
     train = torch.cat([x["train"], x["valid"]]), torch.cat([data.labels["train"], data.labels["valid"]])
     found = classify(train, (x["test"], data.labels["test"]))
     numbers = {
@@ -146,9 +147,9 @@ def untrained(saved: Saved, data: Dataset) -> list[Float[Tensor, "classes classe
     """Correlations between classes by the slots that a model with random weights prefers: not due to learning."""
     recipe = saved.recipe
     model = build(recipe, saved.model.likelihood.columns)
-    rows = data.rows("train")[:UNTRAINED]
-    collect_statistics(model, rows, stochastic=data.stochastic, seed=recipe.training.seed)
-    h = preferences(model, data.rows("test"))
+    rows = data.split("train").rows(slice(UNTRAINED))
+    collect_statistics(model, Batch.of(rows), stochastic=data.stochastic, seed=recipe.training.seed)
+    h = preferences(model, data.split("test"))
     return [correlation(by_class(own, data.labels["test"])) for own in h.values()]
 
 

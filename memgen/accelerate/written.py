@@ -28,7 +28,7 @@ class Written:
 
     def find(self, model: DGM, objective: Objective, batch: Batch, noise: Levels) -> Step | Single | None:
         """The step for this batch; None if it is autograd's."""
-        if batch.observed is not None or batch.context is not None:
+        if batch.observed is not None:
             return None
         key = objective, len(noise[0]), len(batch.x), torch.get_num_threads()
         step = self.steps.get(key)

@@ -31,7 +31,7 @@ def count(n: int, what: str) -> str:
 def rows_to_score(saved: Saved, split: str, limit: int | None) -> tuple[torch.Tensor, Dataset]:
     """The rows of a split that log p(x) is asked of, binarised once where they must be."""
     data = read_for(saved, None, split).data
-    return data.fixed(split, limit), data
+    return data.fixed(split, limit).x, data
 
 
 def image_shape(saved: Saved) -> tuple[int, ...]:

@@ -22,20 +22,20 @@ def evaluate(options: argparse.Namespace) -> dict[str, Any]:
     saved = read_model(options.path, choose_device(options.device))
     loaded = read_for(saved, options.data, options.split, whole=True)
     data = loaded.data
-    x = data.fixed(options.split, options.limit)
-    result, seconds = score(run, saved, x, options.split, options.samples, options.seed, options.fresh, loaded.other)
+    batch = data.fixed(options.split, options.limit)
+    result, seconds = score(run, saved, batch, options.split, options.samples, options.seed, options.fresh, loaded.other)
     if not bool(result.log_p.isfinite().all()):
         bad = int((~result.log_p.isfinite()).sum())
-        raise MemgenError(f"log p(x) is not finite for {bad:,} of {len(x):,} examples: these weights cannot be used")
+        raise MemgenError(f"log p(x) is not finite for {bad:,} of {len(batch):,} examples: these weights cannot be used")
     smallest, median = float(result.effective.min()), float(result.effective.median())
-    examples = count(len(x), "example")
+    examples = count(len(batch), "example")
     say(options, f"{options.path}, {options.split}: {examples} of {data.name}, scale {data.scale}, {data.binarisation}")
     say(options, f"weights: {saved.weights}, after {count(saved.epoch, 'epoch')}; noise seed {options.seed}")
     for line in ladder(result):
         say(options, line)
-    bits = bits_of(saved, result, x)
+    bits = bits_of(saved, result, batch)
     if bits is not None:
-        error = "" if len(x) == 1 else f" +- {bits.standard_error:.4f}"
+        error = "" if len(batch) == 1 else f" +- {bits.standard_error:.4f}"
         say(options, f"bits per dimension: {bits.mean:.4f}{error}")
     say(options, f"effective sample size: median {median:.1f}, smallest {smallest:.1f} of {result.samples:,}")
     if median < FEW:
@@ -43,11 +43,11 @@ def evaluate(options: argparse.Namespace) -> dict[str, Any]:
     say(options, f"{seconds:.1f} s")
     return {
         "log_likelihood": result.mean,
-        "standard_error": result.standard_error if len(x) > 1 else None,
+        "standard_error": result.standard_error if len(batch) > 1 else None,
         "bits_per_dimension": None if bits is None else bits.mean,
         "bits_per_dimension_standard_error": None if bits is None else bits.standard_error,
         "samples": result.samples,
-        "examples": len(x),
+        "examples": len(batch),
         "elbo": float(result.elbo.mean()),
         "effective_sample_size": float(result.effective.mean()),
         "effective_sample_size_smallest": smallest,

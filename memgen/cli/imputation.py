@@ -16,6 +16,7 @@ from torch import Tensor
 
 from memgen.cli.common import check_output, count, image_shape, say
 from memgen.cli.reading import data_for
+from memgen.core.batch import Batch
 from memgen.core.layers import batch_norms
 from memgen.core.noise import BINARISATION_SEED, binarise
 from memgen.data import Dataset
@@ -62,12 +63,12 @@ def filled(
     options: argparse.Namespace, saved: Saved, x: Float[Tensor, "N D"], observed: Bool[Tensor, "N D"], **more: Any
 ) -> Imputation:
     shared = {"steps": options.steps, "keep": options.keep, "draws": options.draws, "seed": options.seed}
-    return fill(saved.model, x, observed, options.method, **shared, **more)
+    return fill(saved.model, Batch(x, observed), options.method, **shared, **more)
 
 
 def rows_of(options: argparse.Namespace, data: Dataset) -> tuple[Float[Tensor, "N D"], str]:
     """Grey levels for the method that fills in means, binarised ones for the others."""
-    grey, binary = data.rows(options.split)[: options.limit], data.fixed(options.split, options.limit)
+    grey, binary = data.rows(options.split)[: options.limit], data.fixed(options.split, options.limit).x
     if not data.stochastic:
         return grey, "as the data set has them"
     if options.values == "grey" or (options.values == "auto" and METHODS[options.method].fills_means):
@@ -217,7 +218,7 @@ def impute_input(options: argparse.Namespace, saved: Saved) -> dict[str, Any]:
     observed = ~given.x.isnan()
     x, grey = as_modelled(saved, given, observed, form.levels, options)
     try:
-        check_incomplete(model, x, observed, options.method)
+        check_incomplete(model, Batch(x, observed), options.method)
     except MemgenError as error:
         raise MemgenError(f"{options.input}: {str(error).removeprefix('the data: ')}") from None
     result = filled(options, saved, x, observed, smooth=grey)

@@ -38,7 +38,7 @@ def features(options: argparse.Namespace) -> dict[str, Any]:
     for split in SPLITS:
         if split != "train" and getattr(data, split) is None:
             continue
-        found = find_features(saved.model, data.rows(split))
+        found = find_features(saved.model, data.split(split))
         arrays |= {f"{split}_mean": found.mean.numpy(), f"{split}_last": found.last.numpy()}
         if split in data.labels:
             arrays[f"{split}_labels"] = data.labels[split].numpy()
@@ -59,7 +59,7 @@ def classify(options: argparse.Namespace) -> dict[str, Any]:
     if len(data.labels["train"].unique()) < 2:
         raise MemgenError(f"the training rows of {data.name} all have the same label: there is nothing to tell apart")
     clock = time.perf_counter()
-    x = {split: getattr(find_features(saved.model, data.rows(split)), options.features) for split in SPLITS}
+    x = {split: getattr(find_features(saved.model, data.split(split)), options.features) for split in SPLITS}
     everything = torch.cat([x["train"], x["valid"]]), torch.cat([data.labels["train"], data.labels["valid"]])
     test = x["test"], data.labels["test"]
     with Progress("fitting", len(GRID) + 2, "machine") as progress:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from memgen.cli.common import check_output, require_images, say
 from memgen.cli.reading import data_for
+from memgen.core.batch import Batch
 from memgen.data.columns import Columns
 from memgen.data.output import write_atomically
 from memgen.data.texts import as_values, csv_text
@@ -112,7 +113,7 @@ def both(options: argparse.Namespace, saved: Saved) -> dict[str, Tensor]:
 
 def reconstructed(options: argparse.Namespace, saved: Saved) -> dict[str, Tensor]:
     x = given(options, saved, min(options.n, 4 * COLUMNS))
-    return paired(x, reconstruct(saved.model, x), "data", "reconstruction")
+    return paired(x, reconstruct(saved.model, Batch.of(x)), "data", "reconstruction")
 
 
 def paired(a: Float[Tensor, "n D"], b: Float[Tensor, "n D"], first: str, second: str) -> dict[str, Tensor]:
@@ -133,7 +134,7 @@ def interpolated(options: argparse.Namespace, saved: Saved) -> dict[str, Tensor]
         pairs = [(2 * i, x[2 * i], x[2 * i + 1]) for i in range(len(x) // 2)]
     rows = {}
     for first, a, b in pairs:
-        between = interpolate(saved.model, a[None], b[None], COLUMNS - 2)[0]
+        between = interpolate(saved.model, Batch.of(a[None]), Batch.of(b[None]), COLUMNS - 2)[0]
         label = (
             f"{options.interpolate[0]} to {options.interpolate[1]}"
             if options.interpolate
@@ -153,8 +154,8 @@ def picked(options: argparse.Namespace, saved: Saved, indices: list[int]) -> tup
 
 def walked(options: argparse.Namespace, saved: Saved) -> dict[str, Tensor]:
     _, x, _ = picked(options, saved, [options.walk])
-    circles = walk(saved.model, x[None], COLUMNS, RADII, seed=options.seed)
-    start = {"image, reconstruction": torch.cat([x[None], reconstruct(saved.model, x[None])])}
+    circles = walk(saved.model, Batch.of(x[None]), COLUMNS, RADII, seed=options.seed)
+    start = {"image, reconstruction": torch.cat([x[None], reconstruct(saved.model, Batch.of(x[None]))])}
     return start | {f"radius {radius:g}": row for radius, row in zip(RADII, circles, strict=True)}
 
 

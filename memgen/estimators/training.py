@@ -99,12 +99,12 @@ def log_p(model: DGM, x: Float[Tensor, "N D"], samples: int, seed: int) -> Float
     whole = (~holes).nonzero()[:, 0]
     if len(whole):
         own = [keys[i] for i in whole.tolist()]
-        found[whole] = log_likelihood(model, x[whole], samples, seed=seed, batch_size=ROWS, keys=own).log_p
+        found[whole] = log_likelihood(model, Batch.of(x[whole]), samples, seed=seed, batch_size=ROWS, keys=own).log_p
     some = holes.nonzero()[:, 0]
     if len(some):
         own, rows = [keys[i] for i in some.tolist()], x[some]
         steps = max(2, samples)
-        result = impute(model, rows, ~rows.isnan(), "importance", steps=steps, seed=seed, keys=own)
+        result = impute(model, Batch.of(rows), "importance", steps=steps, seed=seed, keys=own)
         found[some] = result.log_observed
     return found
 
@@ -125,10 +125,10 @@ class _Watch:
         valid = self.data.valid
         assert valid is not None
         if batch_norms(model):
-            collect_statistics(model, self.data.train, seed=self.seed)
+            collect_statistics(model, self.data.split("train"), seed=self.seed)
         noise = model.noise(VALIDATION_SAMPLES, len(valid), generator(self.seed, Purpose.EVALUATION))
         model.eval()
-        found = importance(model(Batch.of(valid), noise).log_w).double()
+        found = importance(model(self.data.split("valid"), noise).log_w).double()
         model.train()
         return torch.where(found.isfinite(), found, -torch.inf)
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from jaxtyping import Float
 from torch import Tensor
 
+from memgen.core.batch import Batch
 from memgen.core.model import count_parameters
 from memgen.data import Dataset
 from memgen.report.figures.base import Figure
@@ -96,15 +97,15 @@ def gather(
     subject: Subject, samples: int, rows: int, limit: int, seed: int, limits: tuple[float, float] | None = None
 ) -> Gathered:
     """Score `rows` test rows, fill in `limit` of them, draw, look inside; `limits` are those of the training axis."""
-    x = subject.data.fixed("test", rows)
-    likelihood, _ = score(subject.run, subject.saved, x, "test", samples, seed, other=subject.other)
-    filled, figures = impute_patterns(subject, subject.data.fixed("test", limit), seed)
+    batch = subject.data.fixed("test", rows)
+    likelihood, _ = score(subject.run, subject.saved, batch, "test", samples, seed, other=subject.other)
+    filled, figures = impute_patterns(subject, subject.data.fixed("test", limit).x, seed)
     metrics = subject.run.metrics()
     sections = {"training": [training_curves(metrics, limits)] if metrics else []}
     if subject.shape:
         sections |= {"samples": samples_of(subject, seed), "reconstructions": reconstructions(subject)}
     sections |= {"imputation": figures, "memory": memory(subject, limit, seed)}
-    return Gathered(subject, likelihood, filled, sections, bits_of(subject.saved, likelihood, x))
+    return Gathered(subject, likelihood, filled, sections, bits_of(subject.saved, likelihood, batch))
 
 
 def to_score(subjects: Sequence[Subject], samples: int, limit: int, seed: int) -> tuple[int, int]:
@@ -133,7 +134,7 @@ def samples_of(subject: Subject, seed: int) -> list[Figure]:
 
 def reconstructions(subject: Subject) -> list[Figure]:
     x = subject.data.rows("test")[: 2 * ROW]
-    kept = reconstruct(subject.saved.model, x)
+    kept = reconstruct(subject.saved.model, Batch.of(x))
     rows = {"data": x[:ROW], "kept": kept[:ROW], "data ": x[ROW:], "kept ": kept[ROW:]}
     caption = f"The first {len(x)} test images, and below each the mean of p(x|z) at the mean of q(z|x)."
     return [image_rows("reconstructions", caption, rows, subject.shape)]
@@ -146,8 +147,8 @@ def impute_patterns(subject: Subject, x: Float[Tensor, "N D"], seed: int) -> tup
     values = subject.data.binarisation if subject.data.columns is None else values
     for pattern in scaled_patterns(subject.shape):
         missing = missing_entries(pattern, subject.shape, x.shape[1], len(x), seed=seed)
-        observed = ~(missing | x.isnan())
-        result = fill(subject.saved.model, x, observed, subject.method, f"imputing {pattern}", steps=STEPS, seed=seed)
+        batch = Batch(x, ~(missing | x.isnan()))
+        result = fill(subject.saved.model, batch, subject.method, f"imputing {pattern}", steps=STEPS, seed=seed)
         error, per_row = imputation_error(subject.data, result.mean, x, missing)
         found[pattern] = Filled(error, per_row, float(result.effective.median()), values)
         if subject.shape:

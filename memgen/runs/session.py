@@ -162,7 +162,7 @@ class Session:
     def _save_result(self) -> None:
         """What there is, ready to be evaluated."""
         recipe = self.run.recipe
-        rows = self.data.rows(recipe.data.train_on)
+        rows = self.data.split(recipe.data.train_on)
         self.state.optimizer.catch_up(recipe.training.ema)
         collect_statistics(self.state.result, rows, stochastic=self.data.stochastic, seed=recipe.training.seed)
         self.run.save_weights(self.state)

@@ -12,16 +12,17 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from memgen.accelerate.allocator import kept_memory
 from memgen.accelerate.library import flushed_denormals
 from memgen.accelerate.written import Written
+from memgen.core.batch import Batch, Rows, chunks
 from memgen.core.layers import batch_norms, forget_statistics, write_statistics
-from memgen.core.likelihoods import check_values
+from memgen.core.likelihoods import Head, check_values
 from memgen.core.memory import sparse_parameters
-from memgen.core.model import DGM, Batch, Levels
+from memgen.core.model import GenerativeModel, Levels, infer_all
 from memgen.core.noise import Purpose, generator
 from memgen.core.objective import BOUNDS, CHOOSING, ESTIMATORS, local_reconstruction, loss
 from memgen.data.dataset import Dataset
@@ -33,6 +34,8 @@ from memgen.training.optimizer import Adam, Settings, slots_used
 
 CHUNK = 1000
 """Rows at a time when statistics are collected."""
+CHECKED = 1 << 20
+"""Rows at a time when values are checked."""
 LOOK_EVERY = 50
 """Steps between looks for a non-finite loss or gradient, each of which waits for the device."""
 
@@ -68,9 +71,9 @@ class Epoch(NamedTuple):
 class State:
     """Everything that changes while training; a run that is resumed from it goes on bit by bit as if never stopped."""
 
-    model: DGM
+    model: GenerativeModel
     optimizer: Adam
-    averaged: DGM | None
+    averaged: GenerativeModel | None
     """The moving average of the weights, if the recipe has one."""
     generator: torch.Generator
     """Of the rows' order, the binarisation and the noise of z."""
@@ -97,12 +100,12 @@ class State:
     """Row-sparse parameters that a checkpoint holds in full, because the weights of another run were their start."""
 
     @property
-    def result(self) -> DGM:
+    def result(self) -> GenerativeModel:
         """The present model, for evaluation: the averaged weights if there are any, else the raw ones."""
         return self.model if self.averaged is None else self.averaged
 
     @property
-    def chosen(self) -> DGM:
+    def chosen(self) -> GenerativeModel:
         """The model that is saved: the best one so far if the recipe keeps it, else the present one."""
         if self.best is None:
             return self.result
@@ -179,7 +182,7 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def begin(model: DGM, recipe: Recipe, compiled: bool = False) -> State:
+def begin(model: GenerativeModel, recipe: Recipe, compiled: bool = False) -> State:
     """The state before the first step; `compiled`: with torch.compile of its loss, which takes half a minute and
     pays in long trainings of models that fused/ does not serve.
     """
@@ -203,8 +206,8 @@ def begin(model: DGM, recipe: Recipe, compiled: bool = False) -> State:
 
 
 def fit(
-    model: DGM,
-    data: Dataset | Float[Tensor, "N D"],
+    model: GenerativeModel,
+    data: Dataset | Batch,
     recipe: Recipe,
     *,
     state: State | None = None,
@@ -223,10 +226,9 @@ def fit(
     >>> [epoch.epoch for epoch in fit(model, dataset("digits"), recipe)]
     [1, 2]
     """
-    data = as_read_by(model, data if isinstance(data, Dataset) else Dataset("rows", data))
-    rows = training_rows(model, data, recipe)
-    levels = byte_levels(rows) if data.stochastic else None
-    missing = rows.isnan() if bool(rows.isnan().any()) else None
+    data = as_read_by(model, data if isinstance(data, Dataset) else Dataset.of(data))
+    rows, device = training_rows(model, data, recipe), next(model.parameters()).device
+    levels = byte_levels(rows.x) if data.stochastic and isinstance(rows, Batch) else None
     sizes = batch_sizes(len(rows), recipe.training)
     if state is None:
         adapt(model, data, recipe)
@@ -238,12 +240,12 @@ def fit(
         forget_statistics(model)
         forget_statistics(state.result)
         if state.step == 0:
-            state.order = torch.randperm(len(rows), generator=state.generator, device=rows.device)
-            state.log = torch.zeros(len(sizes), 3, device=rows.device)
+            state.order = torch.randperm(len(rows), generator=state.generator, device=device)
+            state.log = torch.zeros(len(sizes), 3, device=device)
         with flushed_denormals(), kept_memory():  # without the first a step takes 3 times as long at K = 50
             for chosen in state.order[: sum(sizes)].split(sizes)[state.step :]:
-                x = drawn(rows, levels, chosen, state.generator) if data.stochastic else rows[chosen]
-                state.log[state.step] = train_step(state, batch_of(x, missing, chosen), recipe, len(sizes))
+                batch = read(rows, levels, chosen, data.stochastic, state.generator)
+                state.log[state.step] = train_step(state, batch, recipe, len(sizes))
                 state.step += 1
                 state.seconds = time.perf_counter() - clock
                 if state.step % LOOK_EVERY == 0:
@@ -266,6 +268,20 @@ def byte_levels(rows: Float[Tensor, "N D"]) -> UInt8[Tensor, "N D"] | None:
     return levels if bool((levels.to(rows) == 256 * rows).all()) else None
 
 
+def read(
+    rows: Rows, levels: UInt8[Tensor, "N D"] | None, chosen: Int[Tensor, " B"], stochastic: bool, own: torch.Generator
+) -> Batch:
+    """The chosen rows; with `stochastic` they are binarised anew."""
+    if not stochastic:
+        return rows.rows(chosen)
+    if not isinstance(rows, Batch):
+        batch = rows.rows(chosen)
+        return replace(batch, x=drawn(batch.x, None, torch.arange(len(batch)), own))
+    label, observed = rows.label, rows.observed
+    x = drawn(rows.x, levels, chosen, own)
+    return Batch(x, None if observed is None else observed[chosen], None if label is None else label[chosen])
+
+
 def drawn(
     rows: Float[Tensor, "N D"],
     levels: UInt8[Tensor, "N D"] | None,
@@ -283,16 +299,12 @@ def drawn(
     return (words.view(torch.uint8)[: v.numel()].view_as(v) < v).view(torch.uint8).to(rows)
 
 
-def batch_of(x: Float[Tensor, "B D"], missing: Bool[Tensor, "N D"] | None, chosen: Int[Tensor, " B"]) -> Batch:
-    """The bound is that of what is observed: missing entries reach Q as zeros and are absent from log p(x|z)."""
-    return Batch(x) if missing is None else Batch(x, ~missing[chosen])
-
-
-def adapt(model: DGM, data: Dataset, recipe: Recipe) -> None:
+def adapt(model: GenerativeModel, data: Dataset, recipe: Recipe) -> None:
     """Before the first step: the likelihood takes the units of the columns from the training rows, and starting values
     come from them, if the recipe says so."""
     rows = data.rows(recipe.data.train_on).to(next(model.parameters()))
-    model.likelihood.adapt(rows)
+    if isinstance(model.likelihood, Head):
+        model.likelihood.adapt(rows)
     if recipe.training.start_from:
         return  # the values come from another run
     if recipe.model.start == "linear":
@@ -307,33 +319,36 @@ def warn_of_bias(recipe: Recipe) -> None:
         warnings.warn("stl is biased for the importance bound with more than one sample; dreg is not", stacklevel=3)
 
 
-def as_read_by(model: DGM, data: Dataset) -> Dataset:
+def as_read_by(model: GenerativeModel, data: Dataset) -> Dataset:
     """The data as the model reads them: grey levels stand for probabilities under a Bernoulli likelihood only."""
     return replace(data, stochastic=data.stochastic and model.likelihood.binary)
 
 
-def training_rows(model: DGM, data: Dataset, recipe: Recipe) -> Float[Tensor, "N D"]:
-    """The rows to train on, checked, on the model's device; validation rows are checked too, before hours of work."""
-    rows = data.rows(recipe.data.train_on)
+def training_rows(model: GenerativeModel, data: Dataset, recipe: Recipe) -> Rows:
+    """The rows to train on, checked; on the model's device, if they fit in memory. Validation rows are checked too,
+    before hours of work."""
+    rows: Rows = data.split(recipe.data.train_on)
     check_rows(model, rows, data.stochastic, "the training data")
     if data.valid is not None and recipe.data.train_on == "train":
-        check_rows(model, data.valid, data.stochastic, "the validation data")
+        check_rows(model, data.split("valid"), data.stochastic, "the validation data")
     if batch_norms(model) and min(batch_sizes(len(rows), recipe.training)) < 2:
         raise MemgenError(
             f"batch norm needs two rows or more in every step, and of {len(rows):,} rows in batches of "
             f"{recipe.training.batch_size} a step would have 1 sample; use a larger training.batch_size, or "
             "model.norm=layer"
         )
-    return rows.to(next(model.parameters()))
+    return rows.to(next(model.parameters())) if isinstance(rows, Batch) else rows
 
 
-def check_rows(model: DGM, rows: Float[Tensor, "N D"], stochastic: bool, what: str) -> None:
+def check_rows(model: GenerativeModel, rows: Rows, stochastic: bool, what: str) -> None:
     """Refuse rows that the model cannot score as they are, or with `stochastic` once they are binarised."""
-    if stochastic and bool(((rows < 0) | (rows > 1)).any()):
-        low, high = float(rows.min()), float(rows.max())
-        raise MemgenError(f"{what} is to be binarised, so it must lie in [0, 1]; it goes from {low:g} to {high:g}")
-    # Rounding stands for any outcome of the binarisation; it keeps a NaN, which is then reported with its place.
-    check_values(model.likelihood, rows.round() if stochastic else rows, what, missing=model.mask)
+    for part in chunks(rows, CHECKED) or [slice(0)]:
+        x = rows.rows(part).values
+        if stochastic and bool(((x < 0) | (x > 1)).any()):
+            low, high = float(x.min()), float(x.max())
+            raise MemgenError(f"{what} is to be binarised, so it must lie in [0, 1]; it goes from {low:g} to {high:g}")
+        # Rounding stands for any outcome of the binarisation; it keeps a NaN, which is then reported with its place.
+        check_values(model.likelihood, x.round() if stochastic else x, what, model.mask, part.start or 0)
 
 
 def train_step(state: State, batch: Batch, recipe: Recipe, steps: int) -> Float[Tensor, "3"]:
@@ -369,7 +384,7 @@ def train_step(state: State, batch: Batch, recipe: Recipe, steps: int) -> Float[
 
 
 def step_loss(
-    model: DGM, recipe: Recipe, batch: Batch, noise: Levels, beta: float
+    model: GenerativeModel, recipe: Recipe, batch: Batch, noise: Levels, beta: float
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "2"]]:
     """The loss to differentiate; and loss and bound to report."""
     objective = recipe.objective
@@ -379,7 +394,7 @@ def step_loss(
     return loss(estimate.surrogate, regulariser), report.detach()
 
 
-def check_compilable(model: DGM, recipe: Recipe) -> None:
+def check_compilable(model: GenerativeModel, recipe: Recipe) -> None:
     if recipe.objective.kl_warmup_epochs or sparse_parameters(model):
         raise MemgenError(
             "a compiled loss is for models without kl_warmup_epochs and without attention to few of many slots; leave "
@@ -387,7 +402,7 @@ def check_compilable(model: DGM, recipe: Recipe) -> None:
         )
 
 
-def compiled_loss(model: DGM, recipe: Recipe) -> Value:
+def compiled_loss(model: GenerativeModel, recipe: Recipe) -> Value:
     """The same by torch.compile, which makes one loop of neighbouring formulas; a step at K = 1 takes 0.9 of the time
     that it takes with autograd and the C kernels, which stay out of it (benchmarks/pieces.py --compile).
     """
@@ -469,7 +484,7 @@ def check_finite(state: State) -> None:
         )
 
 
-def finish_epoch(state: State, data: Dataset, rows: Float[Tensor, "N D"], recipe: Recipe) -> Epoch:
+def finish_epoch(state: State, data: Dataset, rows: Rows, recipe: Recipe) -> Epoch:
     """Count the epoch; at intervals score training and validation rows; exact statistics then and at the end."""
     settings = recipe.training
     loss_mean, bound_mean, _ = state.log.double().mean(0).tolist()
@@ -495,29 +510,29 @@ def finish_epoch(state: State, data: Dataset, rows: Float[Tensor, "N D"], recipe
     return Epoch(state.epoch, loss_mean, bound_mean, rate, state.seconds, train_bound, valid_bound, used)
 
 
-def _score(model: DGM, data: Dataset, split: str, settings: Training) -> Likelihood:
-    x = data.fixed(split, settings.evaluate_rows)
-    return log_likelihood(model, x, settings.evaluate_samples, seed=settings.seed, batch_size=64)
+def _score(model: GenerativeModel, data: Dataset, split: str, settings: Training) -> Likelihood:
+    batch = data.fixed(split, settings.evaluate_rows)
+    return log_likelihood(model, batch, settings.evaluate_samples, seed=settings.seed, batch_size=64)
 
 
-def collect_statistics(model: DGM, x: Float[Tensor, "N D"], *, stochastic: bool = False, seed: int = 0) -> None:
-    """Write exact batch-norm statistics of the rows x into the model: one seeded binarisation (with `stochastic`) and
+def collect_statistics(model: GenerativeModel, rows: Rows, *, stochastic: bool = False, seed: int = 0) -> None:
+    """Write exact batch-norm statistics of the rows into the model: one seeded binarisation (with `stochastic`) and
     one seeded z ~ q(z|x) per row. They are saved with the weights, so evaluation never needs the training data.
     """
-    check_rows(model, x, stochastic, "the data")
-    _collect(model, x, stochastic, seed)
+    check_rows(model, rows, stochastic, "the data")
+    _collect(model, rows, stochastic, seed)
 
 
-def _collect(model: DGM, x: Float[Tensor, "N D"], stochastic: bool, seed: int) -> None:
-    device = next(model.parameters()).device
+def _collect(model: GenerativeModel, rows: Rows, stochastic: bool, seed: int) -> None:
+    weights = next(model.parameters())
 
-    def chunks() -> Iterator[tuple[object, ...]]:
-        own = generator(seed, Purpose.STATISTICS)
-        for rows in x.split(CHUNK):
-            rows = rows.to(device)
-            batch = Batch.of(rows)
+    def parts() -> Iterator[tuple[Batch, Levels]]:
+        random = generator(seed, Purpose.STATISTICS)
+        for part in chunks(rows, CHUNK):
+            batch = rows.rows(part).to(weights)
             if stochastic:
-                batch = replace(batch, x=(torch.rand(rows.shape, generator=own).to(device) < rows).to(rows))
-            yield batch, tuple(level.to(device) for level in model.noise(1, len(rows), own))
+                u = torch.rand(batch.x.shape, generator=random).to(weights.device)
+                batch = replace(batch, x=(u < batch.x).to(weights))
+            yield batch, tuple(level.to(weights.device) for level in model.noise(1, len(batch), random))
 
-    write_statistics(model, chunks)
+    write_statistics(model, parts, partial(infer_all, model))
