@@ -55,7 +55,7 @@ def train(recipe: Recipe, data: Dataset, seconds: float) -> tuple[DGM, int]:
             pass
     except OverError:
         pass
-    collect_statistics(model, data.rows("train"), stochastic=data.stochastic)
+    collect_statistics(model, data.split("train"), stochastic=data.stochastic)
     return model.eval(), done
 
 

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
+from memgen.core.batch import Batch
 from memgen.data import Dataset
 from memgen.recipes.build import build
 from memgen.report.figures.base import Figure
@@ -77,7 +78,7 @@ def imputation(run: Run, saved: Saved, data: Dataset) -> Analysed:
         errors: dict[str, Any] = {}
         for statistics, options in STATISTICS.items():
             guess = fill(
-                saved.model, x, ~missing, "paper", f"imputing {pattern}, {statistics}", steps=STEPS, **options
+                saved.model, Batch(x, ~missing), "paper", f"imputing {pattern}, {statistics}", steps=STEPS, **options
             ).mean
             errors[f"{statistics}_statistics"] = _error(squared_error(guess, x, missing))
             examples[f"{pattern} {statistics}"] = row_errors(guess, x, missing)
@@ -147,9 +148,9 @@ def untrained(saved: Saved, data: Dataset) -> list[Float[Tensor, "classes classe
     """Correlations between classes by the slots that a model with random weights prefers: not due to learning."""
     recipe = saved.recipe
     model = build(recipe, saved.model.likelihood.columns)
-    rows = data.rows("train")[:UNTRAINED]
+    rows = data.split("train").rows(slice(UNTRAINED))
     collect_statistics(model, rows, stochastic=data.stochastic, seed=recipe.training.seed)
-    preferred = preferences(model, data.rows("test"))
+    preferred = preferences(model, data.split("test"))
     return [correlation(by_class(layer, data.labels["test"])) for layer in preferred.values()]
 
 

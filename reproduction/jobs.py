@@ -369,11 +369,11 @@ def summary(result: Likelihood, seconds: float) -> dict[str, Any]:
 
 def score_as(scoring: Scoring, run: Run | None, saved: Saved, data: Dataset) -> tuple[Likelihood, float]:
     """log p(x) of the test examples of a scoring."""
-    x = data.fixed("test")
+    batch = data.fixed("test")
     other = ""
     if scoring.examples is not None:
-        x, other = x[chosen(len(x), scoring.examples)], f"chosen-{scoring.examples}"
-    return score(run, saved, x, "test", scoring.samples, other=other)
+        batch, other = batch.rows(chosen(len(batch), scoring.examples)), f"chosen-{scoring.examples}"
+    return score(run, saved, batch, "test", scoring.samples, other=other)
 
 
 def beside(scoring: Scoring, first: Scoring, run: Run, saved: Saved, data: Dataset) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from PIL import Image
 
 import memgen
 from memgen.cli.main import main
+from memgen.core.batch import Batch
 from memgen.data import DATASETS
 from memgen.recipes import listing
 from memgen.runs import scores as scoring
@@ -577,9 +578,9 @@ def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path, capsys: pytest
 
 def test_what_a_newcomer_gets_wrong_in_python(run: Path, tmp_path: Path) -> None:
     model, x = memgen.load(run), memgen.dataset("digits").fixed("test")[:6]
-    reference = memgen.log_likelihood(model, x, 20).log_p
+    reference = memgen.log_likelihood(model, Batch.of(x), 20).log_p
     for same in (x.double(), x.int(), x.numpy()):
-        assert memgen.log_likelihood(model, same, 20).log_p.equal(reference)
+        assert memgen.log_likelihood(model, Batch.of(same), 20).log_p.equal(reference)
     recipe = memgen.Recipe.named("digits-vae").override("training.epochs=1")
     assert recipe.training.epochs == 1
     with pytest.raises(memgen.MemgenError, match="does not fit its recipe"):
@@ -643,7 +644,9 @@ def test_library_save_and_load_give_the_same_model(tmp_path: Path) -> None:
     memgen.save(model, tmp_path / "m.safetensors", recipe)
     again = memgen.load(tmp_path / "m.safetensors")
     x = data.fixed("test")[:20]
-    assert memgen.log_likelihood(again, x, 50).log_p.equal(memgen.log_likelihood(model, x, 50).log_p)
+    assert memgen.log_likelihood(again, Batch.of(x), 50).log_p.equal(
+        memgen.log_likelihood(model, Batch.of(x), 50).log_p
+    )
     assert memgen.sample(again, 4).equal(memgen.sample(model, 4))
 
 

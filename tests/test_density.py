@@ -42,7 +42,7 @@ def test_linear_gaussian_model_against_the_closed_form(levels: int, norm: str) -
     """With a q that is off, the estimate is within its Monte Carlo error of the closed form; the ELBO is far below."""
     exact = linear_gaussian(levels, norm, off=0.25)
     x = exact.sample(40)
-    result = log_likelihood(exact.model, x, 6000, chunk=100, batch_size=7)
+    result = log_likelihood(exact.model, Batch.of(x), 6000, chunk=100, batch_size=7)
     error = (1 / result.effective - 1 / 6000).sqrt()  # of log of a mean, to first order
     z = (result.log_p - exact.log_p(x)) / error
     assert z.abs().max() < 4.5
@@ -56,7 +56,7 @@ def test_exact_posterior_gives_the_closed_form_with_any_number_of_samples(levels
     exact = linear_gaussian(levels)
     x = exact.sample(9)
     for samples in (1, 3, 251):
-        result = log_likelihood(exact.model, x, samples)
+        result = log_likelihood(exact.model, Batch.of(x), samples)
         torch.testing.assert_close(result.log_p, exact.log_p(x), atol=2e-5, rtol=0)
         torch.testing.assert_close(result.elbo, exact.log_p(x), atol=2e-5, rtol=0)
         torch.testing.assert_close(
@@ -79,7 +79,7 @@ def tiny_discrete(levels: int) -> DGM:
                 net.head.mean.weight.mul_(0.5)
                 net.head.log_variance.weight.mul_(0.3)
                 net.head.log_variance.bias.fill_(log_variance)
-    collect_statistics(model, (torch.rand(200, 3, generator=torch.Generator().manual_seed(0)) < 0.5).float())
+    collect_statistics(model, Batch.of((torch.rand(200, 3, generator=torch.Generator().manual_seed(0)) < 0.5).float()))
     return model.eval()
 
 
@@ -109,7 +109,7 @@ def test_tiny_discrete_model_against_quadrature(levels: int) -> None:
     space = torch.tensor(list(itertools.product([0.0, 1.0], repeat=3)))
     truth = quadrature(model, space, levels)
     assert truth.exp().sum().item() == pytest.approx(1, abs=1e-6)
-    result = log_likelihood(model, space, 20_000, chunk=130)
+    result = log_likelihood(model, Batch.of(space), 20_000, chunk=130)
     error = (1 / result.effective - 1 / 20_000).sqrt()
     assert error.max() < 0.05
     assert ((result.log_p - truth).abs() < 4.5 * error + 1e-5).all()
@@ -119,13 +119,15 @@ def test_tiny_discrete_model_against_quadrature(levels: int) -> None:
 def test_answer_depends_neither_on_chunks_nor_on_batches_nor_on_the_limit() -> None:
     model = tiny_discrete(2)
     x = torch.tensor(list(itertools.product([0.0, 1.0], repeat=3)))
-    reference = log_likelihood(model, x, 600, seed=4)
+    reference = log_likelihood(model, Batch.of(x), 600, seed=4)
     for batch_size, chunk in ((1, 250), (8, 7), (5, 1000), (3, 1)):
-        other = log_likelihood(model, x, 600, seed=4, batch_size=batch_size, chunk=chunk)
+        other = log_likelihood(model, Batch.of(x), 600, seed=4, batch_size=batch_size, chunk=chunk)
         for a, b in zip(fields(reference), fields(other), strict=True):
             torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(log_likelihood(model, x[:5], 600, seed=4).log_p, reference.log_p[:5], atol=1e-4, rtol=0)
-    tail = join(list(log_likelihoods(model, x, 600, start=5, seed=4)))
+    torch.testing.assert_close(
+        log_likelihood(model, Batch.of(x[:5]), 600, seed=4).log_p, reference.log_p[:5], atol=1e-4, rtol=0
+    )
+    tail = join(list(log_likelihoods(model, Batch.of(x), 600, start=5, seed=4)))
     torch.testing.assert_close(tail.log_p, reference.log_p[5:], atol=1e-4, rtol=0)
 
 
@@ -138,11 +140,11 @@ def test_answer_does_not_depend_on_batches_where_log_w_is_steep() -> None:
     with torch.no_grad():
         model.p[0].head.log_variance.bias.fill_(-7.0)
     x = torch.rand(24, 560, generator=torch.Generator().manual_seed(0))
-    reference = log_likelihood(model, x, 50, batch_size=8)
+    reference = log_likelihood(model, Batch.of(x), 50, batch_size=8)
     scale = reference.log_p.abs().max()
     assert scale > 1e4
     for batch_size in (1, 3, 24):
-        other = log_likelihood(model, x, 50, batch_size=batch_size)
+        other = log_likelihood(model, Batch.of(x), 50, batch_size=batch_size)
         assert (other.log_p - reference.log_p).abs().max() < 1e-7 * scale
 
 
@@ -153,9 +155,9 @@ def fields(result: Likelihood) -> list[Tensor]:
 def test_equal_images_meet_different_noise_and_seeds_matter() -> None:
     model = tiny_discrete(1)
     x = torch.ones(6, 3)
-    result = log_likelihood(model, x, 20)
+    result = log_likelihood(model, Batch.of(x), 20)
     assert len(result.log_p.unique()) == 6
-    assert not log_likelihood(model, x, 20, seed=1).log_p.equal(result.log_p)
+    assert not log_likelihood(model, Batch.of(x), 20, seed=1).log_p.equal(result.log_p)
 
 
 def test_noise_is_not_shared_and_not_correlated_across_images() -> None:
@@ -173,7 +175,7 @@ def test_noise_is_not_shared_and_not_correlated_across_images() -> None:
 def test_bounds_rise_to_the_estimate_and_are_averages_over_disjoint_groups() -> None:
     exact = linear_gaussian(1, off=0.5)
     x = exact.sample(30)
-    result = log_likelihood(exact.model, x, 2000)
+    result = log_likelihood(exact.model, Batch.of(x), 2000)
     ladder = [float(result.elbo.mean()), *(float(value.mean()) for value in result.bounds.values()), result.mean]
     assert list(result.bounds) == [5, 50, 500]
     assert ladder == sorted(ladder)
@@ -216,7 +218,7 @@ def test_memory_does_not_grow_with_the_number_of_samples() -> None:
     sizes = []
     for samples in (500, 5000):
         largest = 0
-        log_likelihood(model, torch.ones(4, 3), samples, batch_size=2, chunk=50)
+        log_likelihood(model, Batch.of(torch.ones(4, 3)), samples, batch_size=2, chunk=50)
         sizes.append(largest)
     handle.remove()
     assert sizes == [50 * 2 * 3] * 2
@@ -226,7 +228,7 @@ def test_x_is_encoded_once_whatever_k_is() -> None:
     model = tiny_discrete(1)
     calls: list[int] = []
     model.q[0].register_forward_hook(lambda module, inputs, output: calls.append(1))
-    log_likelihood(model, torch.ones(6, 3), 3000, batch_size=6)
+    log_likelihood(model, Batch.of(torch.ones(6, 3)), 3000, batch_size=6)
     assert len(calls) == 1
 
 
@@ -234,21 +236,21 @@ def test_grey_levels_are_scored_only_when_their_binarisation_is_stated() -> None
     model = tiny_discrete(1)
     grey = torch.rand(5, 3)
     with pytest.raises(MemgenError, match="binarised"):
-        log_likelihood(model, grey, 10)
-    stated = log_likelihood(model, grey, 10, binarisation=3)
-    assert stated.log_p.equal(log_likelihood(model, binarise(grey, 3), 10).log_p)
+        log_likelihood(model, Batch.of(grey), 10)
+    stated = log_likelihood(model, Batch.of(grey), 10, binarisation=3)
+    assert stated.log_p.equal(log_likelihood(model, Batch.of(binarise(grey, 3)), 10).log_p)
 
 
 def test_the_models_mode_is_left_as_it_was_also_when_the_iterator_is_dropped() -> None:
     model = tiny_discrete(1).train()
-    stream = log_likelihoods(model, torch.ones(20, 3), 10)
+    stream = log_likelihoods(model, Batch.of(torch.ones(20, 3)), 10)
     next(stream)
     stream.close()
     assert model.training
 
 
 def test_likelihood_is_immutable() -> None:
-    result = log_likelihood(tiny_discrete(1), torch.ones(2, 3), 10)
+    result = log_likelihood(tiny_discrete(1), Batch.of(torch.ones(2, 3)), 10)
     with pytest.raises(AttributeError):
         result.samples = 5  # type: ignore[misc]
     assert replace(result, samples=5).samples == 5
@@ -262,13 +264,13 @@ def test_batches_side_by_side_give_the_same_and_leave_the_threads_as_they_were()
     try:
         for n in (1, 3):
             torch.set_num_threads(n)
-            found.append(log_likelihood(model, x, 300, batch_size=2).log_p)
+            found.append(log_likelihood(model, Batch.of(x), 300, batch_size=2).log_p)
             assert torch.get_num_threads() == n
         assert torch.allclose(found[0], found[1], rtol=0, atol=1e-6)
         workers = list(side_by_side(lambda _: (threading.get_ident(), torch.get_num_threads()), range(9)))
         assert {own[1] for own in workers} == {1}
         assert threading.get_ident() not in {own[0] for own in workers}
-        stream = log_likelihoods(model, x, 300, batch_size=2)
+        stream = log_likelihoods(model, Batch.of(x), 300, batch_size=2)
         next(stream)
         stream.close()
         assert torch.get_num_threads() == 3
@@ -304,11 +306,11 @@ def test_a_planned_decoder_gives_the_same(settings: list[str], monkeypatch: pyte
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3)))
     x = torch.rand(9, 64, generator=torch.Generator().manual_seed(1)).round()
-    collect_statistics(model, x)
+    collect_statistics(model, Batch.of(x))
     assert decoding.supports(cast(DGM, frozen(model.eval())))
-    found = log_likelihood(model, x, 333, batch_size=4)
+    found = log_likelihood(model, Batch.of(x), 333, batch_size=4)
     monkeypatch.setattr(accelerate, "log_weights", lambda *passed: None)
-    wanted = log_likelihood(model, x, 333, batch_size=4)
+    wanted = log_likelihood(model, Batch.of(x), 333, batch_size=4)
     torch.testing.assert_close(found.log_p, wanted.log_p, rtol=0, atol=2e-4)
     torch.testing.assert_close(found.elbo, wanted.elbo, rtol=2e-6, atol=2e-4)
 

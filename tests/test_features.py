@@ -9,6 +9,7 @@ import torch
 from sklearn.svm import LinearSVC
 
 import memgen
+from memgen.core.batch import Batch
 from memgen.recipes.build import build
 from memgen.recipes.settings import Recipe
 from memgen.tasks.classification import GRID, PAPER, choose, classify, svm
@@ -20,7 +21,7 @@ from tests.exact import linear_gaussian
 def test_the_posterior_mean_is_exact_where_it_is_known() -> None:
     """Linear-Gaussian with an exact encoder: E[z|x] is linear in x, and zero at the mean of x."""
     exact = linear_gaussian(1)
-    found = features(exact.model, exact.mean.expand(3, -1))
+    found = features(exact.model, Batch.of(exact.mean.expand(3, -1)))
     torch.testing.assert_close(found.mean, torch.zeros(3, 3), atol=1e-5, rtol=0)
     assert (found.last >= 0).all()  # after the ReLU
 
@@ -28,13 +29,13 @@ def test_the_posterior_mean_is_exact_where_it_is_known() -> None:
 def test_features_depend_on_the_row_alone() -> None:
     model = build(Recipe().override(["model.hidden=[12, 8]", "model.latent=3"]), 6)
     x = torch.rand(1500, 6)
-    collect_statistics(model, x, stochastic=True)
-    whole, part = features(model, x), features(model, x[1400:])
+    collect_statistics(model, Batch.of(x), stochastic=True)
+    whole, part = features(model, Batch.of(x)), features(model, Batch.of(x[1400:]))
     torch.testing.assert_close(whole.last[1400:], part.last)
     torch.testing.assert_close(whole.mean[1400:], part.mean)
     assert whole.last.shape == (1500, 8)
     bare = build(Recipe().override(["model.hidden=[]", "model.latent=3"]), 6)
-    assert features(bare, x).last.equal(features(bare, x).mean)
+    assert features(bare, Batch.of(x)).last.equal(features(bare, Batch.of(x)).mean)
 
 
 def test_the_machine_is_the_papers() -> None:
@@ -70,5 +71,5 @@ def test_features_of_digits_can_be_classified() -> None:
     model, data = build(recipe), memgen.dataset("digits")
     for _ in memgen.fit(model, data, recipe):
         pass
-    train, test = (features(model, data.rows(split)).last for split in ("train", "test"))
+    train, test = (features(model, Batch.of(data.rows(split))).last for split in ("train", "test"))
     assert classify((train, data.labels["train"]), (test, data.labels["test"])).accuracy > 0.9

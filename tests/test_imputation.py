@@ -41,7 +41,7 @@ def check_law(exact: LinearGaussian, method: str, steps: int, keep: int, copies:
     for missing in MASKS[:3]:
         rows, observed = x.expand(copies, -1), (~missing).expand(copies, -1)
         holes = rows.where(observed, torch.nan)
-        result = impute(exact.model, holes, observed, method, steps=steps, keep=keep, draws=1, batch_size=copies)
+        result = impute(exact.model, Batch(holes, observed), method, steps=steps, keep=keep, draws=1, batch_size=copies)
         values = result.draws[0][:, missing].float()
         mean, covariance = conditional(exact, x, missing)
         error = covariance.diagonal().sqrt() / math.sqrt(copies)
@@ -74,7 +74,7 @@ def test_with_a_wrong_encoder_gibbs_has_not() -> None:
     exact, missing = linear_gaussian(1, off=0.2), MASKS[0]
     x = exact.sample(1)[0] + 1.0
     rows, observed = x.expand(COPIES, -1), (~missing).expand(COPIES, -1)
-    values = impute(exact.model, rows, observed, "gibbs", steps=60, keep=1, draws=1, batch_size=COPIES).draws[0]
+    values = impute(exact.model, Batch(rows, observed), "gibbs", steps=60, keep=1, draws=1, batch_size=COPIES).draws[0]
     mean, covariance = conditional(exact, x, missing)
     error = covariance.diagonal().sqrt() / math.sqrt(COPIES)
     assert ((values[:, missing].float() - mean).mean(0).abs() / error).max() > 8
@@ -109,7 +109,7 @@ def test_averages_over_states_are_exact_means_and_log_likelihoods(method: str) -
     exact = linear_gaussian(1)
     x = exact.sample(1)[0]
     observed = (~MASKS[0]).expand(COPIES, -1)
-    result = impute(exact.model, x.expand(COPIES, -1), observed, method, steps=160, keep=120, batch_size=COPIES)
+    result = impute(exact.model, Batch(x.expand(COPIES, -1), observed), method, steps=160, keep=120, batch_size=COPIES)
     mean, covariance = conditional(exact, x, MASKS[0])
     torch.testing.assert_close(result.mean[:, 2:4].mean(0).float(), mean, atol=0.03, rtol=0)
     law = torch.distributions.MultivariateNormal(mean, covariance)
@@ -130,7 +130,7 @@ def binary_model(levels: int = 1, *more: str) -> tuple[DGM, Tensor]:
         for parameter in model.parameters():
             parameter.add_(0.5 * torch.randn_like(parameter))
     x = (torch.rand(40, 6) < 0.4).float()
-    collect_statistics(model, x)
+    collect_statistics(model, Batch.of(x))
     return model.eval(), x
 
 
@@ -141,7 +141,7 @@ def test_what_holds_for_every_method(method: str, levels: int) -> None:
     observed = torch.rand(40, 6, generator=torch.Generator().manual_seed(1)) < 0.5
     observed[0], observed[1] = True, False
     holes = x.where(observed, torch.nan)
-    result = impute(model, holes, observed, method, steps=20, draws=1)
+    result = impute(model, Batch(holes, observed), method, steps=20, draws=1)
     for completed in (result.mean, result.draws[0]):
         assert completed.isfinite().all()
         assert completed[observed].equal(x[observed].double())
@@ -151,12 +151,12 @@ def test_what_holds_for_every_method(method: str, levels: int) -> None:
     if method != "paper":
         assert ((result.draws == 0) | (result.draws == 1)).all()
     # The result does not depend on how rows are batched, nor on what stood where a value is missing.
-    again = impute(model, x.where(observed, 77.0), observed, method, steps=20, draws=1, batch_size=7)
+    again = impute(model, Batch(x.where(observed, 77.0), observed), method, steps=20, draws=1, batch_size=7)
     torch.testing.assert_close(again.mean, result.mean, rtol=0, atol=1e-10)
     torch.testing.assert_close(again.draws, result.draws, rtol=0, atol=1e-10)
-    few = impute(model, holes[:5], observed[:5], method, steps=20, draws=1)
+    few = impute(model, Batch(holes[:5], observed[:5]), method, steps=20, draws=1)
     torch.testing.assert_close(few.mean, result.mean[:5], rtol=0, atol=1e-10)
-    assert not impute(model, holes, observed, method, steps=20, seed=1).mean.equal(result.mean)
+    assert not impute(model, Batch(holes, observed), method, steps=20, seed=1).mean.equal(result.mean)
     assert next(model.parameters()).dtype == torch.float32  # the caller's model is left as it was
     assert not model.training
 
@@ -176,7 +176,7 @@ def test_on_binary_data_with_a_random_encoder_the_law_is_that_of_exact_enumerati
     p = p / p.sum()
     copies = 2000
     rows, observed = x[3].expand(copies, -1), (~missing).expand(copies, -1)
-    result = impute(model, rows, observed, method, steps=200, keep=150, draws=1, batch_size=copies)
+    result = impute(model, Batch(rows, observed), method, steps=200, keep=150, draws=1, batch_size=copies)
     code = (result.draws[0][:, missing] @ torch.tensor([4.0, 2.0, 1.0]).double()).long()
     frequency = torch.bincount(code, minlength=8) / copies
     error = (p * (1 - p) / copies).sqrt()
@@ -188,43 +188,45 @@ def test_on_binary_data_with_a_random_encoder_the_law_is_that_of_exact_enumerati
 def test_draws_of_a_chain_are_spread_and_draws_of_weighted_states_follow_the_weights() -> None:
     model, x = binary_model()
     observed = torch.zeros(40, 6, dtype=torch.bool)
-    result = impute(model, x, observed, "gibbs", steps=40, keep=20, draws=20)
+    result = impute(model, Batch(x, observed), "gibbs", steps=40, keep=20, draws=20)
     assert len(result.draws.flatten(1).unique(dim=0)) > 10
-    smooth = impute(model, x, observed, "gibbs", steps=40, keep=20, draws=20, smooth=True)
+    smooth = impute(model, Batch(x, observed), "gibbs", steps=40, keep=20, draws=20, smooth=True)
     torch.testing.assert_close(smooth.draws.mean(0), smooth.mean)  # all kept states, each once
-    weighted = impute(model, x, observed, "importance", steps=60, keep=50, draws=50, smooth=True)
+    weighted = impute(model, Batch(x, observed), "importance", steps=60, keep=50, draws=50, smooth=True)
     assert (weighted.draws.mean(0) - weighted.mean).abs().mean() < 0.05
     # Even where one state has all the weight, completions are draws of their own.
-    alone = impute(model, x, observed, "importance", steps=20, keep=1, draws=1)
+    alone = impute(model, Batch(x, observed), "importance", steps=20, keep=1, draws=1)
     assert ((alone.draws == 0) | (alone.draws == 1)).all()
-    few = impute(model, x, observed, "importance", steps=20, keep=10, draws=10)
+    few = impute(model, Batch(x, observed), "importance", steps=20, keep=10, draws=10)
     assert all(len(few.draws[:, row].unique(dim=0)) > 1 for row in range(40))
 
 
 def test_the_default_is_importance_for_the_mean_and_gibbs_for_draws() -> None:
     model, x = binary_model()
     observed = x > 0
-    assert impute(model, x, observed, steps=10).mean.equal(impute(model, x, observed, "importance", steps=10).mean)
-    drawn = impute(model, x, observed, steps=10, draws=2)
-    assert drawn.draws.equal(impute(model, x, observed, "gibbs", steps=10, draws=2).draws)
+    assert impute(model, Batch(x, observed), steps=10).mean.equal(
+        impute(model, Batch(x, observed), "importance", steps=10).mean
+    )
+    drawn = impute(model, Batch(x, observed), steps=10, draws=2)
+    assert drawn.draws.equal(impute(model, Batch(x, observed), "gibbs", steps=10, draws=2).draws)
 
 
 def test_batch_statistics_are_those_of_the_batch() -> None:
     model, x = binary_model()
     observed = missing_entries("rand-0.5", (), 6, 40).logical_not()
-    exact = join(list(imputations(model, x, observed, "paper", batch_size=AUTHORS_BATCH)))
-    batch = join(list(imputations(model, x, observed, "paper", batch_size=AUTHORS_BATCH, batch_statistics=True)))
-    halves = join(list(imputations(model, x, observed, "paper", batch_size=20, batch_statistics=True)))
+    exact = join(list(imputations(model, Batch(x, observed), "paper", batch_size=AUTHORS_BATCH)))
+    batch = join(list(imputations(model, Batch(x, observed), "paper", batch_size=AUTHORS_BATCH, batch_statistics=True)))
+    halves = join(list(imputations(model, Batch(x, observed), "paper", batch_size=20, batch_statistics=True)))
     assert not torch.allclose(exact.mean, batch.mean)
     assert not torch.allclose(batch.mean, halves.mean)
     assert not model.training
     with pytest.raises(MemgenError, match="one row alone"):
-        list(imputations(model, x[:1], observed[:1], "paper", batch_statistics=True))
+        list(imputations(model, Batch(x[:1], observed[:1]), "paper", batch_statistics=True))
     # By hand: the first step, all of whose input is known if nothing is missing.
     everything = torch.ones_like(observed)
     seen: list[Tensor] = []
     model.q[0].layers[0].norm.register_forward_hook(lambda module, inputs, output: seen.append(output))
-    list(imputations(model, x, everything, "paper", steps=2, batch_statistics=True))
+    list(imputations(model, Batch(x, everything), "paper", steps=2, batch_statistics=True))
     pre = model.q[0].layers[0].linear(x).double()
     by_hand = (pre - pre.mean(0)) / torch.sqrt(pre.var(0, correction=0) + 1e-5)
     norm = model.q[0].layers[0].norm
@@ -233,7 +235,7 @@ def test_batch_statistics_are_those_of_the_batch() -> None:
 
 def test_batches_of_a_batch_are_near_equal() -> None:
     model, x = binary_model()
-    sizes = [len(part.mean) for part in imputations(model, x, x > 0, "paper", steps=2, batch_size=39)]
+    sizes = [len(part.mean) for part in imputations(model, Batch(x, x > 0), "paper", steps=2, batch_size=39)]
     assert sizes == [20, 20]
 
 
@@ -293,15 +295,15 @@ def wrong(x: Tensor, observed: Tensor) -> list[tuple[Callable[[], object], str]]
     model, _ = binary_model()
     half = torch.full_like(x, 0.5)
     return [
-        (lambda: impute(model, x, observed, "gibs"), "did you mean 'gibbs'"),
-        (lambda: impute(model, x, observed, steps=1), "at least 2"),
-        (lambda: impute(model, x, observed, "gibbs", steps=10, keep=11), "between 1 and 10"),
-        (lambda: impute(model, x, observed, "importance", steps=10, keep=10), "between 1 and 9"),
-        (lambda: impute(model, x, observed, steps=10, keep=5, draws=6), "6 draws need"),
-        (lambda: impute(model, half, observed, "mwg"), "0 and 1 only"),
-        (lambda: impute(model, 3 * half, observed, "paper"), r"values in \[0, 1\]"),
-        (lambda: impute(model, x.fill_diagonal_(torch.nan), torch.ones_like(observed)), "NaN"),
-        (lambda: impute(build(Recipe().override(["model.hidden=[4]"]), 6), x, observed), "never collected"),
+        (lambda: impute(model, Batch(x, observed), "gibs"), "did you mean 'gibbs'"),
+        (lambda: impute(model, Batch(x, observed), steps=1), "at least 2"),
+        (lambda: impute(model, Batch(x, observed), "gibbs", steps=10, keep=11), "between 1 and 10"),
+        (lambda: impute(model, Batch(x, observed), "importance", steps=10, keep=10), "between 1 and 9"),
+        (lambda: impute(model, Batch(x, observed), steps=10, keep=5, draws=6), "6 draws need"),
+        (lambda: impute(model, Batch(half, observed), "mwg"), "0 and 1 only"),
+        (lambda: impute(model, Batch(3 * half, observed), "paper"), r"values in \[0, 1\]"),
+        (lambda: impute(model, Batch(x.fill_diagonal_(torch.nan), torch.ones_like(observed))), "NaN"),
+        (lambda: impute(build(Recipe().override(["model.hidden=[4]"]), 6), Batch(x, observed)), "never collected"),
     ]
 
 
@@ -318,9 +320,9 @@ def test_means_are_no_categories() -> None:
     x = torch.randint(0, 3, (5, 4)).float()
     observed = torch.rand(5, 4) < 0.5
     with pytest.raises(MemgenError, match="fills in means"):
-        impute(model, x, observed, "paper")
+        impute(model, Batch(x, observed), "paper")
     for method in ("gibbs", "mwg", "importance"):
-        draws = impute(model, x, observed, method, steps=10, draws=3).draws
+        draws = impute(model, Batch(x, observed), method, steps=10, draws=3).draws
         assert set(draws.unique().tolist()) <= {0.0, 1.0, 2.0}
 
 
@@ -329,7 +331,7 @@ def test_grey_levels_are_for_the_methods_that_fill_in_means() -> None:
     x = torch.rand(5, 6)
     observed = torch.rand(5, 6) < 0.5
     for method in ("paper", "gibbs"):
-        assert impute(model, x, observed, method, steps=5).mean[observed].equal(x[observed].double())
+        assert impute(model, Batch(x, observed), method, steps=5).mean[observed].equal(x[observed].double())
 
 
 def test_the_error_of_the_error() -> None:

@@ -49,7 +49,7 @@ def stirred(*settings: str, columns: int = 9) -> tuple[DGM, Tensor]:
         for parameter in model.parameters():
             parameter.add_(0.6 * torch.randn_like(parameter))
     x = (torch.rand(30, columns) < 0.5).float()
-    collect_statistics(model, x)
+    collect_statistics(model, Batch.of(x))
     return model.eval(), x
 
 
@@ -87,11 +87,11 @@ def test_layers_are_counted_from_the_data_upwards() -> None:
 @pytest.mark.parametrize("settings", [(), ("model.attention=softmax", "model.composition=sum"), TWO])
 def test_preferences_are_what_attention_said_normalised(settings: tuple[str, ...]) -> None:
     model, x = stirred(*settings)
-    h = preferences(model, x)
+    h = preferences(model, Batch.of(x))
     assert [tuple(value.shape) for value in h.values()] == [(30, place.slots) for place in places(model)]
     for value in h.values():
         torch.testing.assert_close(value.sum(-1), torch.ones(30))
-    again = preferences(model, x)
+    again = preferences(model, Batch.of(x))
     assert all(again[name].equal(h[name]) for name in h)
     assert not any(module._forward_hooks for module in model.modules())  # nothing is left behind
 
@@ -104,12 +104,12 @@ def test_a_silenced_slot_is_a_slot_of_zeros(composition: str, kind: str) -> None
     model = sparse(model) if kind == "sparse" else model
     for slot, place in ((2, 0), (0, 1)):
         with without(places(model)[place], slot):
-            silenced = log_likelihood(model, x, 50).log_p
+            silenced = log_likelihood(model, Batch.of(x), 50).log_p
         zeroed = copy.deepcopy(model)
         with torch.no_grad():
             places(zeroed)[place].layer.memory.M[slot] = 0
-        torch.testing.assert_close(silenced, log_likelihood(zeroed, x, 50).log_p, atol=1e-5, rtol=1e-6)
-        assert not torch.allclose(silenced, log_likelihood(model, x, 50).log_p)
+        torch.testing.assert_close(silenced, log_likelihood(zeroed, Batch.of(x), 50).log_p, atol=1e-5, rtol=1e-6)
+        assert not torch.allclose(silenced, log_likelihood(model, Batch.of(x), 50).log_p)
 
 
 def test_ablation_counts_nats_of_a_slot_and_none_of_a_dead_one() -> None:
@@ -119,21 +119,21 @@ def test_ablation_counts_nats_of_a_slot_and_none_of_a_dead_one() -> None:
     with torch.no_grad():
         attention.A.bias[3] = -200.0  # sigmoid: never read
     ticks: list[int] = []
-    found = ablation(model, place, x, samples=500, tick=ticks.append)
+    found = ablation(model, place, Batch.of(x), samples=500, tick=ticks.append)
     assert sum(ticks) == 5 * 30
     assert found.mean[3] == 0
-    intact = log_likelihood(model, x, 500)  # the same noise belongs to the same rows
+    intact = log_likelihood(model, Batch.of(x), 500)  # the same noise belongs to the same rows
     for slot in (0, 1, 2, 4):
         with without(place, slot):
-            lost = intact.log_p - log_likelihood(model, x, 500).log_p
+            lost = intact.log_p - log_likelihood(model, Batch.of(x), 500).log_p
         assert found.mean[slot].item() == pytest.approx(float(lost.mean()), abs=1e-4)
         assert found.standard_error[slot].item() == pytest.approx(standard_error(lost), abs=1e-4)
 
 
 def test_what_is_read_of_a_row_does_not_depend_on_the_others() -> None:
     model, x = stirred()
-    many = preferences(model, x.repeat(50, 1))["layer 1"]
-    torch.testing.assert_close(preferences(model, x[:7])["layer 1"], many[:7])
+    many = preferences(model, Batch.of(x.repeat(50, 1)))["layer 1"]
+    torch.testing.assert_close(preferences(model, Batch.of(x[:7]))["layer 1"], many[:7])
     assert not many[:30].equal(many[30:60])  # other rows, other noise
 
 
@@ -224,7 +224,7 @@ def test_inspection_works_for_any_attention_and_without_labels(kind: str, labell
 def test_a_model_without_memory_is_refused() -> None:
     model, x = stirred("model.slots=[]")
     with pytest.raises(MemgenError, match="no memory"):
-        preferences(model, x)
+        preferences(model, Batch.of(x))
 
 
 COMPILED = """
@@ -275,7 +275,7 @@ def trained() -> DGM:
 def test_on_real_digits_alike_classes_prefer_alike_slots(trained: DGM) -> None:
     """The whole chain: a class is nearer to itself, on other images, than to the other classes."""
     data = memgen.dataset("digits")
-    h, labels = preferences(trained, data.rows("train"))["layer 2"], data.labels["train"]
+    h, labels = preferences(trained, Batch.of(data.rows("train")))["layer 2"], data.labels["train"]
     half = torch.arange(len(h)) % 2 == 0
     a, b = by_class(h[half], labels[half]), by_class(h[~half], labels[~half])
     assert (torch.cdist(a, b).argmin(1) == torch.arange(10)).sum() >= 8

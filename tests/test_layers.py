@@ -91,22 +91,22 @@ def test_statistics_do_not_depend_on_the_mode_and_training_does_not_touch_them()
     model = build(recipe, columns=10)
     assert not has_statistics(model)
     x = torch.rand(50, 10)
-    collect_statistics(model, x, stochastic=True)
+    collect_statistics(model, Batch.of(x), stochastic=True)
     assert has_statistics(model)
     assert model.training
     before = [buffer.clone() for buffer in model.buffers()]
     model(Batch(x), model.noise(1, 50, generator(0, Purpose.TRAINING)))
     assert all(a.equal(b) for a, b in zip(before, model.buffers(), strict=True))
-    collect_statistics(model.eval(), x, stochastic=True)
+    collect_statistics(model.eval(), Batch.of(x), stochastic=True)
     assert all(a.equal(b) for a, b in zip(before, model.buffers(), strict=True))
-    collect_statistics(model, x, stochastic=True, seed=1)
+    collect_statistics(model, Batch.of(x), stochastic=True, seed=1)
     assert not all(a.equal(b) for a, b in zip(before, model.buffers(), strict=True))
 
 
 def test_statistics_never_collected_cannot_be_used_unnoticed() -> None:
     model = build(Recipe().override(["model.hidden=[8]", "model.latent=3"]), columns=4)
     with pytest.raises(MemgenError, match="never collected"):
-        log_likelihood(model, torch.ones(2, 4), 10)
+        log_likelihood(model, Batch.of(torch.ones(2, 4)), 10)
 
 
 def test_fit_leaves_exact_statistics_of_its_final_weights() -> None:
@@ -114,7 +114,7 @@ def test_fit_leaves_exact_statistics_of_its_final_weights() -> None:
     data, model = dataset("digits"), build(recipe)
     list(fit(model, data, recipe))
     kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    collect_statistics(model, data.train, stochastic=True, seed=recipe.training.seed)
+    collect_statistics(model, Batch.of(data.train), stochastic=True, seed=recipe.training.seed)
     for name, buffer in model.named_buffers():
         torch.testing.assert_close(kept[name], buffer, atol=EPSILON, rtol=EPSILON)
 
@@ -126,12 +126,12 @@ def test_statistics_of_older_weights_cannot_be_used_unnoticed() -> None:
     x = data.fixed("test")[:20]
     stream = fit(model, data, recipe)
     next(stream), next(stream)
-    log_likelihood(model, x, 5)  # the second was evaluated
+    log_likelihood(model, Batch.of(x), 5)  # the second was evaluated
     next(stream)
     with pytest.raises(MemgenError, match="collect_statistics"):
-        log_likelihood(model, x, 5)
-    collect_statistics(model, data.train, stochastic=True)
-    log_likelihood(model, x, 5)
+        log_likelihood(model, Batch.of(x), 5)
+    collect_statistics(model, Batch.of(data.train), stochastic=True)
+    log_likelihood(model, Batch.of(x), 5)
 
 
 def test_statistics_of_rows_that_cannot_be_used_are_refused() -> None:
@@ -139,7 +139,7 @@ def test_statistics_of_rows_that_cannot_be_used_are_refused() -> None:
     for rows in (torch.zeros(0, 4), torch.zeros(3, 5), torch.full((3, 4), torch.nan), torch.full((3, 4), 2.0)):
         for stochastic in (False, True):
             with pytest.raises(MemgenError):
-                collect_statistics(model, rows, stochastic=stochastic)
+                collect_statistics(model, Batch.of(rows), stochastic=stochastic)
 
 
 def test_statistics_of_grey_levels_are_those_of_one_binarisation() -> None:
@@ -147,12 +147,12 @@ def test_statistics_of_grey_levels_are_those_of_one_binarisation() -> None:
     grey = torch.tensor([0.1, 0.5, 0.9, 1.0]).expand(3000, 4)
     seen: list[torch.Tensor] = []
     model.q[0].register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-    collect_statistics(model, grey, stochastic=True)
+    collect_statistics(model, Batch.of(grey), stochastic=True)
     passes = torch.cat(seen).unflatten(0, (-1, 3000))  # one for each batch norm
     assert len(passes) == 2
     assert passes[0].equal(passes[1])
     assert set(passes.unique().tolist()) == {0.0, 1.0}
     torch.testing.assert_close(passes[0].mean(0), grey[0], atol=0.05, rtol=0)
     seen.clear()
-    collect_statistics(model, (grey > 0.5).float())
+    collect_statistics(model, Batch.of((grey > 0.5).float()))
     assert torch.cat(seen)[:3000].equal((grey > 0.5).float())

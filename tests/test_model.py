@@ -186,7 +186,7 @@ def test_a_two_level_model_trains_and_scores(more: list[str]) -> None:
     model = build(recipe)
     epochs = list(fit(model, data, recipe))
     assert epochs[-1].bound > epochs[0].bound + 5
-    result = log_likelihood(model, data.fixed("test")[:100], 200)
+    result = log_likelihood(model, data.fixed("test", 100), 200)
     pixels = data.train.mean(0).clamp(0.01, 0.99)
     independent = torch.distributions.Bernoulli(pixels).log_prob(data.fixed("test")[:100]).sum(-1).mean()
     assert result.mean > independent + 0.5  # better than pixels that know nothing of each other
@@ -218,7 +218,7 @@ def test_every_kind_of_model_runs_in_both_modes() -> None:
             ]
         )
         x = (torch.rand(9, 6) < 0.5).float()
-        collect_statistics(model, x)
+        collect_statistics(model, Batch.of(x))
         noise = model.noise(2, 9, torch.Generator().manual_seed(0))
         for mode in (True, False):
             assert model.train(mode)(Batch(x), noise).log_w.isfinite().all()

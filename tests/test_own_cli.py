@@ -21,6 +21,7 @@ from PIL import Image
 import memgen
 from memgen import progress
 from memgen.cli.main import main
+from memgen.core.batch import Batch
 from memgen.data.cells import split_rows
 from memgen.data.columns import Columns
 from memgen.data.form import Form, Origin
@@ -133,7 +134,7 @@ def test_images_with_colours_get_a_likelihood_of_bytes(home: Path, capsys: pytes
     assert saved.form == Form((6, 5, 3), None, 255, ("cat", "dog"))
     x = read_own(home / "photos").fixed("test")
     result = told(capsys, ["evaluate", run_of(home, "photos"), "--samples", "20"])
-    library = memgen.log_likelihood(saved.model, x, 20)
+    library = memgen.log_likelihood(saved.model, Batch.of(x), 20)
     assert result["log_likelihood"] == pytest.approx(library.mean, abs=1e-3)
     assert result["bits_per_dimension"] == pytest.approx(-library.mean / (90 * math.log(2)), abs=1e-5)
     assert result["bits_per_dimension_standard_error"] == pytest.approx(
@@ -207,7 +208,7 @@ def test_a_table_is_scored_in_its_own_units(name: str, home: Path, capsys: pytes
     saved = read_model(Path(run_of(home, name)))
     x = read_own(home / name, columns=saved.form.columns).fixed("test")
     result = told(capsys, ["evaluate", run_of(home, name), "--samples", "20"])
-    assert result["log_likelihood"] == pytest.approx(memgen.log_likelihood(saved.model, x, 20).mean, abs=1e-3)
+    assert result["log_likelihood"] == pytest.approx(memgen.log_likelihood(saved.model, Batch.of(x), 20).mean, abs=1e-3)
     assert result["bits_per_dimension"] is None
 
 
@@ -267,7 +268,9 @@ def test_other_data_of_the_same_form_can_be_scored(home: Path, here: Path, capsy
     schema = read_model(Path(run)).form.columns
     x = read_own(here / "other.csv", columns=schema, whole=True).fixed("test")
     assert result["examples"] == len(x) == len(rows)  # no training has seen any of them
-    assert result["log_likelihood"] == pytest.approx(memgen.log_likelihood(memgen.load(run), x, 20).mean, abs=1e-3)
+    assert result["log_likelihood"] == pytest.approx(
+        memgen.log_likelihood(memgen.load(run), Batch.of(x), 20).mean, abs=1e-3
+    )
     grey = here / "grey"
     grey.mkdir()
     for i in range(10):

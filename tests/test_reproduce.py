@@ -18,6 +18,7 @@ from PIL import Image
 import memgen
 import reproduction.__main__ as reproduction
 from memgen.cli.main import main
+from memgen.core.batch import Batch
 from memgen.core.model import count_parameters
 from memgen.data import DATASETS, dataset
 from memgen.errors import MemgenError
@@ -196,7 +197,7 @@ def test_a_row_from_training_to_the_page(made: Path, capsys: pytest.CaptureFixtu
     # A second scoring, of 40 of them: more samples are worth something on the very same examples.
     assert found["more"]["50"]["examples"] == 40
     rows_of = chosen(300, 40)
-    again = memgen.log_likelihood(memgen.load(weights), data.fixed("test")[rows_of], samples=50)
+    again = memgen.log_likelihood(memgen.load(weights), Batch.of(data.fixed("test")[rows_of]), samples=50)
     gain = again.log_p - scored.log_p[rows_of]
     assert found["more"]["50"]["gain"] == pytest.approx(float(gain.mean()), abs=1e-6)
     # The pair, image by image.

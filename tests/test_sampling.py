@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from memgen.core.batch import Batch
 from memgen.errors import MemgenError
 from memgen.tasks.sampling import interpolate, reconstruct, sample, slerp, walk
 from tests.exact import linear_gaussian
@@ -15,12 +16,14 @@ from tests.exact import linear_gaussian
 def test_reconstruction_is_the_decoder_at_the_posterior_mean() -> None:
     """Linear-Gaussian: A gain (x - b) + b, which is a linear map; exact at its fixed point, the mean of x."""
     exact = linear_gaussian(1)
-    at_mean = reconstruct(exact.model, exact.mean[None])
+    at_mean = reconstruct(exact.model, Batch.of(exact.mean[None]))
     torch.testing.assert_close(at_mean[0], exact.mean, atol=1e-4, rtol=0)
     x = exact.sample(4)
-    moved = reconstruct(exact.model, exact.mean + 2 * (x - exact.mean))
-    torch.testing.assert_close(moved - exact.mean, 2 * (reconstruct(exact.model, x) - exact.mean), atol=1e-3, rtol=0)
-    assert (reconstruct(exact.model, x) - x).norm() < (exact.mean - x).norm()
+    moved = reconstruct(exact.model, Batch.of(exact.mean + 2 * (x - exact.mean)))
+    torch.testing.assert_close(
+        moved - exact.mean, 2 * (reconstruct(exact.model, Batch.of(x)) - exact.mean), atol=1e-3, rtol=0
+    )
+    assert (reconstruct(exact.model, Batch.of(x)) - x).norm() < (exact.mean - x).norm()
 
 
 def test_slerp_turns_at_a_constant_rate_and_keeps_its_ends() -> None:
@@ -47,22 +50,22 @@ def test_slerp_without_a_plane_to_turn_in_stays_finite(factor: float) -> None:
 def test_interpolation_ends_are_reconstructions() -> None:
     exact = linear_gaussian(2)
     a, b = exact.sample(3, seed=1), exact.sample(3, seed=2)
-    between = interpolate(exact.model, a, b, 6)
+    between = interpolate(exact.model, Batch.of(a), Batch.of(b), 6)
     assert between.shape == (3, 6, 5)
-    torch.testing.assert_close(between[:, 0], reconstruct(exact.model, a))
-    torch.testing.assert_close(between[:, -1], reconstruct(exact.model, b))
+    torch.testing.assert_close(between[:, 0], reconstruct(exact.model, Batch.of(a)))
+    torch.testing.assert_close(between[:, -1], reconstruct(exact.model, Batch.of(b)))
     with pytest.raises(MemgenError, match="at least 2 steps"):
-        interpolate(exact.model, a, b, 1)
+        interpolate(exact.model, Batch.of(a), Batch.of(b), 1)
 
 
 def test_a_walk_is_a_circle_around_the_reconstruction() -> None:
     exact = linear_gaussian(1)
     x = exact.sample(1)
-    circles = walk(exact.model, x, 12, (0.5, 2.0))
-    centre = reconstruct(exact.model, x)[0]
+    circles = walk(exact.model, Batch.of(x), 12, (0.5, 2.0))
+    centre = reconstruct(exact.model, Batch.of(x))[0]
     torch.testing.assert_close(circles.mean(1), centre.expand(2, -1), atol=1e-4, rtol=0)  # the decoder is linear
     torch.testing.assert_close((circles[1] - centre) / 4, circles[0] - centre, atol=1e-4, rtol=0)
-    assert not walk(exact.model, x, 12, seed=1).equal(walk(exact.model, x, 12, seed=2))
+    assert not walk(exact.model, Batch.of(x), 12, seed=1).equal(walk(exact.model, Batch.of(x), 12, seed=2))
 
 
 def test_levels_that_are_held_are_shared() -> None:

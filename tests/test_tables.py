@@ -90,7 +90,7 @@ def test_densities_change_with_units_as_densities_do() -> None:
     for rows in (x, scaled):
         model, recipe = small()
         adapt(prepare(recipe, Dataset("table", rows), model=model))
-        found.append(log_likelihood(model.eval(), rows, 20).log_p)
+        found.append(log_likelihood(model.eval(), Batch.of(rows), 20).log_p)
     torch.testing.assert_close(found[0] - found[1], torch.full((60,), 3 * math.log(100)).double(), atol=2e-3, rtol=0)
 
 
@@ -156,11 +156,11 @@ def test_values_that_a_kind_cannot_have_are_refused_and_missing_ones_are_not() -
         x = table()
         x[7, column] = value
         with pytest.raises(MemgenError, match=message):
-            log_likelihood(model, x, 5)
+            log_likelihood(model, Batch.of(x), 5)
         x[7, column] = torch.nan
-        assert log_likelihood(model, x, 5).log_p.isfinite().all()
+        assert log_likelihood(model, Batch.of(x), 5).log_p.isfinite().all()
     with pytest.raises(MemgenError, match="infinity, first at row 2, column 0"):
-        log_likelihood(model, table().index_fill(0, torch.tensor([2]), torch.inf), 5)
+        log_likelihood(model, Batch.of(table().index_fill(0, torch.tensor([2]), torch.inf)), 5)
 
 
 def test_with_nothing_missing_the_bound_is_the_ordinary_one_bit_by_bit() -> None:
@@ -190,8 +190,8 @@ def test_log_likelihood_of_what_is_observed_is_the_marginal_by_enumeration() -> 
     model = model.double().eval()
     x = torch.tensor([[1.0, torch.nan, torch.nan]])
     whole = torch.tensor([[1.0, c, b] for c, b in itertools.product(range(3), range(2))])
-    found = log_likelihood(model, x, 10_000).log_p
-    every = log_likelihood(model, whole, 10_000).log_p
+    found = log_likelihood(model, Batch.of(x), 10_000).log_p
+    every = log_likelihood(model, Batch.of(whole), 10_000).log_p
     assert float(found) == pytest.approx(float(every.logsumexp(0)), abs=0.02)
 
 
@@ -213,7 +213,7 @@ def test_probabilistic_pca_starts_as_the_gaussian_of_full_covariance() -> None:
     model, recipe = small("model.latent=4", "model.skip=true", "model.start=linear", kinds=[("real", 0)] * 5)
     rows = torch.tensor(x, dtype=torch.float32)
     adapt(prepare(recipe, Dataset("table", rows), model=model))
-    found = log_likelihood(model.eval(), rows, 10)
+    found = log_likelihood(model.eval(), Batch.of(rows), 10)
     truth = stats.multivariate_normal(x.mean(0), np.cov(x.T, bias=True)).logpdf(x)
     np.testing.assert_allclose(found.log_p.numpy(), truth, atol=2e-3)
     np.testing.assert_allclose(found.elbo.numpy(), truth, atol=2e-3)
@@ -275,7 +275,7 @@ def test_imputation_by_weights_is_the_conditional_of_the_model_whatever_q_is() -
     spread = scale[3] * (C[3, 3] - C[3, :3] @ torch.linalg.solve(C[:3, :3], C[:3, 3])).sqrt()
     observed = torch.ones(3, 4, dtype=torch.bool)
     observed[:, 3] = False
-    found = impute(model.eval(), x[:3], observed, steps=300, draws=60)
+    found = impute(model.eval(), Batch(x[:3], observed), steps=300, draws=60)
     assert (found.mean[:, 3] - truth).abs().max() < 0.15 * spread
     np.testing.assert_allclose(found.draws[:, :, 3].std(0).numpy(), float(spread), rtol=0.25)
     marginal = stats.multivariate_normal(np.zeros(3), C[:3, :3].numpy()).logpdf(y[:3, :3].numpy())
@@ -289,17 +289,17 @@ def test_a_missing_category_becomes_the_likeliest_one() -> None:
         pass
     holes = x[:100].clone()
     holes[:, 1] = torch.nan
-    result = impute(model, holes, ~holes.isnan(), steps=50)
+    result = impute(model, Batch(holes, ~holes.isnan()), steps=50)
     assert set(result.mean[:, 1].tolist()) <= {0.0, 1.0, 2.0}
     assert (result.mean[:, 1] == x[:100, 1]).double().mean() > 0.7
-    drawn = impute(model, holes, ~holes.isnan(), "mwg", steps=20, draws=1).draws[0]
+    drawn = impute(model, Batch(holes, ~holes.isnan()), "mwg", steps=20, draws=1).draws[0]
     check_values(model.likelihood, drawn.float())
 
 
 def test_the_method_for_masks_is_refused_without_one() -> None:
     model, _ = small("model.mask=false")
     with pytest.raises(MemgenError, match=r"model\.mask=true"):
-        impute(model, table(), torch.ones(60, 6, dtype=torch.bool), "observed")
+        impute(model, Batch(table(), torch.ones(60, 6, dtype=torch.bool)), "observed")
 
 
 def test_a_state_goes_on_with_the_units_of_its_first_rows() -> None:

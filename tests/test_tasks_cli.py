@@ -21,6 +21,7 @@ from benchmarks import missing_pixels
 from memgen.cli import impute as cli
 from memgen.cli.main import SECTIONS, main
 from memgen.cli.subjects import subject
+from memgen.core.batch import Batch
 from memgen.report.figures.curves import shared_limits
 from memgen.report.gather import Gathered, names, paired_difference, to_score
 from memgen.report.page import differences
@@ -75,7 +76,7 @@ def test_impute_prints_its_promised_keys_and_agrees_with_the_library(
     assert result.keys() >= {"mse", "standard_error", "pattern", "method", "steps", "missing"}
     x = memgen.dataset("digits").fixed("test", 40)
     missing = missing_entries(pattern, (8, 8), 64, 40)
-    own = squared_error(impute(memgen.load(runs["mem"]), x, ~missing, steps=20).mean, x, missing)
+    own = squared_error(impute(memgen.load(runs["mem"]), Batch(x, ~missing), steps=20).mean, x, missing)
     assert result["mse"] == pytest.approx(own.mean)
     assert result["standard_error"] == pytest.approx(own.standard_error)
     assert result["missing"] == int(missing.sum())
@@ -92,7 +93,7 @@ def test_the_papers_method_reports_both_statistics_on_grey_images(
     result = told(capsys, arguments)
     x = memgen.dataset("digits").rows("test")
     missing = missing_entries("rect-3", (8, 8), 64, len(x))
-    own = impute(memgen.load(runs["vae"]), x, ~missing, "paper", steps=30).mean
+    own = impute(memgen.load(runs["vae"]), Batch(x, ~missing), "paper", steps=30).mean
     assert result["mse"] == pytest.approx(squared_error(own, x, missing).mean)
     assert result["mse_batch_statistics"] != result["mse"]
     assert result["mse_batch_statistics"] == pytest.approx(result["mse"], rel=0.5)
@@ -157,7 +158,7 @@ def test_a_table_comes_back_completed_with_its_text(
                 assert not (gone and name != "out.csv" and float(new) not in (0.0, 1.0))  # draws are draws
     assert result["method"] == "gibbs"
     assert not result["header"]
-    library = impute(memgen.load(runs["mem"]), x, ~missing, steps=20, draws=3)
+    library = impute(memgen.load(runs["mem"]), Batch(x, ~missing), steps=20, draws=3)
     mean = np.loadtxt(here / "out.csv", delimiter=",")
     np.testing.assert_allclose(mean, library.mean.numpy(), atol=1e-5)
     np.testing.assert_array_equal(np.loadtxt(here / "out-2.csv", delimiter=","), library.draws[1].numpy())
@@ -208,7 +209,7 @@ def test_a_chain_that_runs_away_is_an_error(
         model.q[0].head.mean.weight.mul_(1e6)
     x = memgen.dataset("digits").rows("test")[:5]
     with pytest.raises(memgen.MemgenError, match="beyond all bounds in 5 of 5 rows, first in row 1:"):
-        impute(model, x, torch.rand(5, 64) < 0.5, "gibbs")
+        impute(model, Batch(x, torch.rand(5, 64) < 0.5), "gibbs")
 
 
 def test_bad_input_to_impute_is_one_line_and_leaves_outputs_alone(
@@ -273,7 +274,7 @@ def test_sample_draws_its_figures(runs: dict[str, Path], here: Path, capsys: pyt
     x = memgen.dataset("digits").rows("test").numpy()
     np.testing.assert_array_equal(between[[0, -1]], x[[3, 8]])  # nothing is picked: the images that were asked for
     model = memgen.load(runs["mem"])
-    np.testing.assert_allclose(between[1], memgen.reconstruct(model, torch.from_numpy(x[3:4]))[0], atol=1e-5)
+    np.testing.assert_allclose(between[1], memgen.reconstruct(model, Batch.of(torch.from_numpy(x[3:4])))[0], atol=1e-5)
 
 
 def test_bad_input_to_sample_is_one_line(runs: dict[str, Path], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -294,7 +295,7 @@ def test_features_and_classify(runs: dict[str, Path], here: Path, capsys: pytest
         arrays = dict(file)
     assert result["arrays"]["train_last"] == [1297, 200]
     assert arrays["test_mean"].shape == (300, 20)
-    own = memgen.features(memgen.load(runs["mem"]), memgen.dataset("digits").rows("test"))
+    own = memgen.features(memgen.load(runs["mem"]), Batch.of(memgen.dataset("digits").rows("test")))
     np.testing.assert_allclose(arrays["test_last"], own.last, atol=1e-5)
     np.testing.assert_array_equal(arrays["test_labels"], memgen.dataset("digits").labels["test"])
     found = told(capsys, ["classify", run])

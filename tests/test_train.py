@@ -265,7 +265,7 @@ def test_bounds_at_intervals_are_the_evaluators_under_one_protocol() -> None:
     epochs = list(fit(model, data, recipe))
     assert [epoch.train_bound is None for epoch in epochs] == [True, False, False]  # every second, and the last
     for split, value in (("train", epochs[-1].train_bound), ("valid", epochs[-1].valid_bound)):
-        assert log_likelihood(model, data.fixed(split)[:30], 7).mean == pytest.approx(value, abs=1e-4)
+        assert log_likelihood(model, Batch.of(data.fixed(split)[:30]), 7).mean == pytest.approx(value, abs=1e-4)
 
 
 def test_nothing_is_held_out_when_training_on_train_and_valid() -> None:

@@ -27,6 +27,7 @@ from benchmarks.speed.peer import missing, peer
 from benchmarks.speed.record import Record, Scale
 from benchmarks.speed.rows import Rows
 from benchmarks.speed.steps import memgen_steps
+from memgen.core.batch import Batch
 from memgen.core.model import DGM
 from memgen.core.noise import BLOCK, binarise
 from memgen.recipes.settings import Recipe
@@ -61,7 +62,7 @@ def trained(rows: Float[Tensor, "N D"], recipe: Recipe, steps: int) -> DGM:
     state, train = memgen_steps(rows, recipe)
     train(steps)
     model = state.model.eval()
-    collect_statistics(model, rows, stochastic=True)
+    collect_statistics(model, Batch(rows), stochastic=True)
     return model
 
 

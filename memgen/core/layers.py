@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import NamedTuple
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from memgen.core import products
+from memgen.core.rows import Moments, normalise
 from memgen.errors import MemgenError
 
 EPSILON = 1e-5
@@ -31,6 +33,21 @@ def linear(inputs: int, outputs: int) -> nn.Linear:
     nn.init.xavier_uniform_(layer.weight)
     nn.init.zeros_(layer.bias)
     return layer
+
+
+@runtime_checkable
+class Module(Protocol):
+    """What is asked of a model as a module of torch; every torch.nn.Module answers."""
+
+    training: bool
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]: ...
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Parameter]]: ...
+    def modules(self) -> Iterator[nn.Module]: ...
+    def train(self, mode: bool = True) -> Any: ...
+    def double(self) -> Any: ...
 
 
 class Activation(NamedTuple):
@@ -128,23 +145,10 @@ class BatchNorm(nn.Module):
         self.register_buffer("variance", torch.full((units,), torch.nan))
 
     def forward(self, h: Float[Tensor, "*rows units"]) -> Float[Tensor, "*rows units"]:
-        rows = h.reshape(-1, h.shape[-1])
-        mean, variance = (None, None) if self.training else (self.mean, self.variance)
-        out = torch.batch_norm(rows, self.gamma, self.beta, mean, variance, self.training, 0.0, self.epsilon, False)
-        return out.view_as(h)
-
-
-def mean_and_variance(h: Float[Tensor, "*rows units"]) -> tuple[Float[Tensor, " units"], Float[Tensor, " units"]]:
-    """Over all rows, the variance biased; no gradient."""
-    variance, mean = torch.var_mean(h.detach().flatten(0, -2), 0, correction=0)
-    return mean, variance
-
-
-def standardised_mean(h: Float[Tensor, "*K B units"], epsilon: float = EPSILON) -> Float[Tensor, "B units"]:
-    """mean_k (h_k - mean) / sqrt(variance + epsilon), mean and variance over all rows of all samples."""
-    rows = h.reshape(-1, h.shape[-1])
-    h = torch.batch_norm(rows, None, None, None, None, True, 0.0, epsilon, False).view_as(h)
-    return h if h.ndim == 2 else h.mean(0)
+        if self.training:
+            return normalise(h, self.gamma, self.beta, self.epsilon)
+        rows, stored = h.reshape(-1, h.shape[-1]), (self.mean, self.variance)
+        return torch.batch_norm(rows, self.gamma, self.beta, *stored, False, 0.0, self.epsilon, False).view_as(h)
 
 
 NORMS: dict[str, Callable[..., nn.Module]] = {
@@ -159,66 +163,52 @@ class _Reached(Exception):  # noqa: N818
     """The layer whose statistics are being collected has seen its input; what lies behind it need not run."""
 
 
-class _Moments:
-    """Count, mean and sum of squared deviations of rows that arrive in chunks, in float64 (Chan's update)."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.mean: Tensor = torch.zeros(1, dtype=torch.float64)
-        self.squares: Tensor = torch.zeros(1, dtype=torch.float64)
-
-    def add(self, rows: Float[Tensor, "rows units"]) -> None:
-        variance, mean = torch.var_mean(rows.double(), 0, correction=0)
-        self.mean, self.squares = self.mean.to(mean), self.squares.to(mean)
-        total = self.count + len(rows)
-        shift = mean - self.mean
-        self.squares = self.squares + variance * len(rows) + shift**2 * (self.count * len(rows) / total)
-        self.mean = self.mean + shift * (len(rows) / total)
-        self.count = total
-
-    def hook(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        self.add(inputs[0].reshape(-1, inputs[0].shape[-1]))
-        raise _Reached
-
-
 @torch.no_grad()
-def write_statistics(model: nn.Module, chunks: Callable[[], Iterable[tuple[object, ...]]]) -> None:
-    """Write the exact statistics of a data set into every batch norm of `model`; `chunks()` yields arguments for it.
+def write_statistics(
+    model: Module,
+    chunks: Callable[[], Iterable[tuple[Any, ...]]],
+    run: Callable[..., object] | None = None,
+) -> None:
+    """Write the exact statistics of a data set into every batch norm of `model`. `chunks()` yields the arguments of
+    `run`, a pass through the model, by default of the model itself.
 
     The layers are done one after the other, each with those before it already at their exact statistics, so the
     result is that of a single pass over all the data at once, in bounded memory. (Averaging the moments of
     mini-batches would not give that: deeper layers would have seen inputs normalised with other statistics.)
     `model.modules()` must list the batch norms in the order in which they run, and `chunks()` must give the same
-    chunks each time it is called.
+    chunks each time it is called; each batch norm runs once in a pass.
     """
     training = model.training
-    model.eval()
+    model.train(False)
     for norm in batch_norms(model):
-        moments = _Moments()
-        handle = norm.register_forward_pre_hook(moments.hook)
+        gathered = Moments()
+        handle = norm.register_forward_pre_hook(partial(_gather, gathered))
         try:
             for arguments in chunks():
-                try:
-                    model(*arguments)
-                except _Reached:
-                    continue
+                with suppress(_Reached):
+                    (run or cast(nn.Module, model))(*arguments)
         finally:
             handle.remove()
-        norm.mean.copy_(moments.mean)
-        norm.variance.copy_(moments.squares / moments.count)
+        norm.mean.copy_(gathered.mean)
+        norm.variance.copy_(gathered.variance)
     model.train(training)
 
 
-def batch_norms(model: nn.Module) -> list[BatchNorm]:
+def _gather(moments: Moments, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    moments.add(inputs[0])
+    raise _Reached
+
+
+def batch_norms(model: Module) -> list[BatchNorm]:
     return [module for module in model.modules() if isinstance(module, BatchNorm)]
 
 
-def has_statistics(model: nn.Module) -> bool:
+def has_statistics(model: Module) -> bool:
     """Whether every batch norm of the model has the statistics of its present weights."""
     return all(bool(norm.mean.isfinite().all()) for norm in batch_norms(model))
 
 
-def require_statistics(model: nn.Module) -> None:
+def require_statistics(model: Module) -> None:
     """The door of everything that runs a model in evaluation."""
     if not has_statistics(model):
         raise MemgenError(
@@ -227,23 +217,26 @@ def require_statistics(model: nn.Module) -> None:
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: Module) -> Iterator[None]:
     """Inside, the model evaluates, with stored statistics; afterwards it is as it was, whatever happened."""
     require_statistics(model)
     training = model.training
-    model.eval()
+    model.train(False)
     try:
         yield
     finally:
         model.train(training)
 
 
-def frozen(net: nn.Module) -> nn.Module:
-    """A net for evaluation, without gradients: its batch norms in the weights, all else shared with it. A net that
-    somebody has hooked is returned as it is, so that the hooks act."""
+M = TypeVar("M", bound=Module)
+
+
+def frozen(net: M) -> M:
+    """A net for evaluation, without gradients: its batch norms in the weights, all else shared with it. A net with
+    hooks is returned as it is, so that they act."""
     if any(module._forward_hooks or module._forward_pre_hooks for module in net.modules()):
         return net
-    return _frozen(net)
+    return cast(M, _frozen(cast(nn.Module, net)))
 
 
 def _frozen(module: nn.Module) -> nn.Module:
@@ -254,8 +247,8 @@ def _frozen(module: nn.Module) -> nn.Module:
     return copied
 
 
-def forget_statistics(model: nn.Module) -> None:
-    """Before the weights change: old statistics would be wrong for the new ones, and nobody would notice."""
+def forget_statistics(model: Module) -> None:
+    """Before the weights change: old statistics are wrong for the new weights, and NaN cannot be used unnoticed."""
     for norm in batch_norms(model):
         norm.mean.fill_(torch.nan)
         norm.variance.fill_(torch.nan)

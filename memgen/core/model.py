@@ -3,50 +3,37 @@
     P:  z_L ~ N(0, I),   z_l ~ p(z_l | z_{l+1}),   x ~ p(x | z_1)
     Q:  z_1 ~ q(z_1 | x),   z_{l+1} ~ q(z_{l+1} | z_l)
 
-The model answers two questions, and everything else is arithmetic on the answers. `infer`: z and log q(z|x) per level.
+A model answers two questions, and everything else is arithmetic on the answers. `infer`: z and log q(z|x) per level.
 `joint`: log p(x|z) and log p(z) per level. Together they give
 
     log w = log p(x|z) + log p(z) - log q(z|x)
 
 whose mean over K samples is the ELBO, whose log-mean-exp is the importance-weighted bound, and whose log-mean-exp over
-thousands of samples estimates log p(x). Samples come first: z is (K, B, d), terms are (K, B).
+thousands of samples estimates log p(x). Samples come first: z is (K, B, d), terms are (K, B). `GenerativeModel` is the
+protocol, which the objective and all tasks are written against; `DGM` is the paper's model, its first implementation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, cast
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from memgen.core.layers import Activation
-from memgen.core.likelihoods import LOG_2PI, Distribution, GaussianColumns, Head, total_log_prob
+from memgen.core.batch import Batch as Batch
+from memgen.core.layers import Activation, MemoryLayer, Module
+from memgen.core.likelihoods import LOG_2PI, Distribution, GaussianColumns, Head, Likelihood
 
 Levels = tuple[Float[Tensor, "K B _"], ...]
 """z or its noise: one tensor per stochastic level, from the data upwards, each of its own width."""
+Codes = tuple[Float[Tensor, "*rows _"], ...]
+"""The same for any number of leading axes, of which the last one has the rows of a batch."""
 Terms = tuple[Float[Tensor, "K B"], ...]
 """One term of log w per stochastic level."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What goes into the model."""
-
-    x: Float[Tensor, "B D"]
-    observed: Bool[Tensor, "B D"] | None = None
-    """Which entries of x count; the others may hold anything, NaN too. None: all."""
-    context: Float[Tensor, "B C"] | None = None
-    """A condition, given to q(z_1|x) and to p(x|z_1), for models that were built with one."""
-
-    @staticmethod
-    def of(x: Float[Tensor, "B D"]) -> Batch:
-        """Rows in which NaN stands for a missing entry."""
-        missing = x.isnan()
-        return Batch(x, ~missing) if bool(missing.any()) else Batch(x)
 
 
 class Encoding(NamedTuple):
@@ -103,6 +90,67 @@ class Inference(NamedTuple):
         return self.log_p_x + (ratio if beta == 1.0 else beta * ratio)
 
 
+@runtime_checkable
+class GenerativeModel(Module, Protocol):
+    """What the objective and all tasks ask of a model p(x, z), q(z|x), which is a torch.nn.Module.
+
+    z may be one tensor, the levels of a hierarchy or the steps of a recurrence: a tuple of tensors, one per level.
+    """
+
+    latent: tuple[int, ...]
+    """Size of z at each level, from the data upwards."""
+    mask: bool
+    """Whether Q is told which entries are observed, and so can read rows with missing values."""
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """Which values x may have."""
+        ...
+
+    def noise(self, K: int, B: int, generator: torch.Generator) -> Levels:
+        """eps_l ~ N(0, I), (K, B, d_l), of which `infer` and `prior` make z."""
+        ...
+
+    def encode(self, batch: Batch) -> Any:
+        """What of q(z|x) does not grow with K, in a form that is the model's affair; `infer` and `log_q` take it."""
+        ...
+
+    def infer(self, encoding: Any, noise: Levels) -> Posterior:
+        """z ~ q(z|x), made of the noise, and log q(z|x); where the noise is zero, z is in the middle of q."""
+        ...
+
+    def log_q(self, encoding: Any, z: Levels, *, fixed: bool = False) -> Terms:
+        """log q(z|x) of a given z; with `fixed` the parameters of q are constants, while paths through z count."""
+        ...
+
+    def joint(self, batch: Batch, z: Levels) -> Joint:
+        """log p(x|z) over the observed entries, and log p(z)."""
+        ...
+
+    def log_p_z(self, batch: Batch, z: Levels) -> Terms:
+        """log p(z): what `joint` says of z, without x."""
+        ...
+
+    def prior(self, noise: Levels, batch: Batch) -> Levels:
+        """z ~ p(z), made of the noise."""
+        ...
+
+    def decode(self, z: Codes, batch: Batch) -> Distribution:
+        """p(x|z)"""
+        ...
+
+
+def infer_all(model: GenerativeModel, batch: Batch, noise: Levels) -> Inference:
+    """All terms of log w for K = len(noise[0]) samples of every row."""
+    posterior = model.infer(model.encode(batch), noise)
+    return Inference.of(posterior, model.joint(batch, posterior.z))
+
+
+def mean_code(model: GenerativeModel, batch: Batch) -> Posterior:
+    """The answer of `infer` without noise: z in the middle of q(z|x), with K = 1."""
+    return model.infer(model.encode(batch), tuple(batch.x.new_zeros(1, len(batch), d) for d in model.latent))
+
+
 class Conditional(nn.Module):
     """A net that turns its input into a distribution: deterministic layers, then a head. P and Q differ only in that
     P's layers are handed a memory. With `skip` the head sees the net's input too, beside the last layer: a linear path
@@ -125,9 +173,10 @@ class Conditional(nn.Module):
     def forward(self, h: Float[Tensor, "*rows inputs"]) -> tuple[Distribution, tuple[Activation, ...]]:
         features, inputs = [], h
         for layer in self.layers:
-            activation = layer(h)
-            features.append(activation)
-            h = activation.output
+            h = layer(h)
+            if isinstance(h, Activation):  # what has nothing to learn, such as a View, returns a tensor
+                features.append(h)
+                h = h.output
         return self.head(torch.cat([h, inputs], -1) if self.skip else h), tuple(features)
 
 
@@ -153,7 +202,7 @@ class DGM(nn.Module):
         return cast(Head, self.p[0].head)
 
     def noise(self, K: int, B: int, generator: torch.Generator) -> Levels:
-        """Standard normal draws for every level, (K, B, d_l), on the generator's device."""
+        """On the generator's device."""
         return tuple(torch.randn(K, B, d, generator=generator, device=generator.device) for d in self.latent)
 
     def encode(self, batch: Batch) -> Encoding:
@@ -165,7 +214,19 @@ class DGM(nn.Module):
             h = h * observed[..., head.owners]
         if self.mask:
             h = torch.cat([h, torch.ones_like(x) if observed is None else observed.to(x)], -1)
-        return Encoding(*self.q[0](_with_context(h, batch.context)))
+        return Encoding(*self.q[0](h))
+
+    def exact_encoder(self) -> Callable[[Batch], Encoding]:
+        """`encode` in float64, rounded at the end, without features: in float32 the encoding of a row depends, in its
+        last bits, on the rows beside it, and log w can magnify that to 1e-3 nats."""
+        encoder, exact = copy.copy(self), cast(Conditional, copy.deepcopy(self.q[0]).double())
+        encoder._modules = {**self._modules, "q": nn.ModuleList([exact])}
+
+        def encode(batch: Batch) -> Encoding:
+            q = encoder.encode(Batch(batch.x.double(), batch.observed)).q
+            return Encoding(GaussianColumns(q.mean.to(batch.x), q.log_variance.to(batch.x)), ())
+
+        return encode
 
     def infer(self, encoding: Encoding, noise: Levels) -> Posterior:
         """z_l = mu + sigma * noise_l, level by level, with log q of each."""
@@ -186,41 +247,48 @@ class DGM(nn.Module):
         above = [
             (_as_constant(net, z_l) if fixed else net(z_l))[0] for net, z_l in zip(self.q[1:], z[:-1], strict=True)
         ]
-        return tuple(q.log_prob(z_l).sum(-1) for q, z_l in zip([first, *above], z, strict=True))
+        return tuple(q.log_prob(z_l) for q, z_l in zip([first, *above], z, strict=True))
 
     def joint(self, batch: Batch, z: Levels) -> Joint:
         """log p(x|z_1) over the observed entries, log p(z_l|z_{l+1}) and the prior of the top."""
-        p_x, features = self.p[0](_with_context(z[0], batch.context))
+        p_x, features = self.p[0](z[0])
         down = [features[::-1]]
-        log_p_x = total_log_prob(p_x, batch.x, batch.observed)
+        log_p_x = p_x.log_prob(batch.x, batch.observed)
         log_p_z = []
         for net, below, above in zip(self.p[1:], z[:-1], z[1:], strict=True):
             p_z, features = net(above)
-            log_p_z.append(p_z.log_prob(below).sum(-1))
+            log_p_z.append(p_z.log_prob(below))
             down.append(features[::-1])
         log_p_z.append(log_prior(z[-1]))
         return Joint(log_p_x, tuple(log_p_z), tuple(down))
 
-    def log_p_z(self, z: Levels) -> Terms:
-        """log p(z_l|z_{l+1}) and the prior of the top: what `joint` says of z, without x."""
-        below = [net(above)[0].log_prob(z_l).sum(-1) for net, z_l, above in zip(self.p[1:], z[:-1], z[1:], strict=True)]
+    def log_p_z(self, batch: Batch, z: Levels) -> Terms:
+        """log p(z_l|z_{l+1}) and the prior of the top."""
+        below = [net(above)[0].log_prob(z_l) for net, z_l, above in zip(self.p[1:], z[:-1], z[1:], strict=True)]
         return (*below, log_prior(z[-1]))
 
     def forward(self, batch: Batch, noise: Levels) -> Inference:
-        """All terms of log w for K = len(noise[0]) samples of every row."""
-        posterior = self.infer(self.encode(batch), noise)
-        return Inference.of(posterior, self.joint(batch, posterior.z))
+        return infer_all(self, batch, noise)
 
-    def prior(self, noise: Levels) -> Levels:
-        """z ~ p(z): z_L is the noise of the top level, then z_l = mu(z_{l+1}) + sigma(z_{l+1}) * noise_l."""
+    def prior(self, noise: Levels, batch: Batch) -> Levels:
+        """z_L is the noise of the top level, then z_l = mu(z_{l+1}) + sigma(z_{l+1}) * noise_l."""
         z = [noise[-1]]
         for net, eps in zip(reversed(self.p[1:]), reversed(noise[:-1]), strict=True):
             z.append(net(z[-1])[0].reparameterise(eps)[0])
         return tuple(reversed(z))
 
-    def decode(self, z: Float[Tensor, "*rows d"], context: Float[Tensor, "B C"] | None = None) -> Distribution:
-        """p(x|z_1)"""
-        return cast(Distribution, self.p[0](_with_context(z, context))[0])
+    def decode(self, z: Codes, batch: Batch) -> Distribution:
+        """p(x|z_1), whatever the levels above are."""
+        return cast(Distribution, self.p[0](z[0])[0])
+
+    def memory_layers(self) -> dict[str, MemoryLayer]:
+        """By name, counted from the data upwards, as in the paper: layer 1 is next to x."""
+        named = {}
+        for level, net in enumerate(self.p, 1):
+            for index, layer in enumerate(reversed(list(cast(Conditional, net).layers)), 1):
+                if isinstance(layer, MemoryLayer):
+                    named[f"layer {index}" if len(self.p) == 1 else f"level {level} layer {index}"] = layer
+        return named
 
 
 def log_prior(z: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows"]:
@@ -232,12 +300,6 @@ def _as_constant(net: nn.Module, h: Float[Tensor, "*rows inputs"]) -> tuple[Gaus
     """net(h) with its parameters held fixed."""
     constants = {name: parameter.detach() for name, parameter in net.named_parameters()}
     return cast("tuple[GaussianColumns, tuple[Activation, ...]]", functional_call(net, constants, (h,)))
-
-
-def _with_context(h: Float[Tensor, "*rows inputs"], context: Float[Tensor, "B C"] | None) -> Tensor:
-    if context is None:
-        return h
-    return torch.cat([h, context.expand(*h.shape[:-1], -1)], -1)
 
 
 def count_parameters(module: nn.Module) -> int:

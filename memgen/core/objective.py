@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import NamedTuple, cast
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from memgen.core.layers import EPSILON, BatchNorm, Dense, MemoryLayer, mean_and_variance, standardised_mean
-from memgen.core.model import DGM, Batch, Conditional, Encoding, Inference, Joint, Levels, Posterior
+from memgen.core.layers import EPSILON, BatchNorm, batch_norms
+from memgen.core.model import Batch, GenerativeModel, Inference, Joint, Levels, Posterior, infer_all
+from memgen.core.rows import moments, normalise
 
 
 def elbo(log_w: Float[Tensor, "K B"]) -> Float[Tensor, "B"]:
@@ -51,18 +52,18 @@ class Estimate(NamedTuple):
     inference: Inference
 
 
-Estimator = Callable[[DGM, Batch, Levels, Bound, float], Estimate]
+Estimator = Callable[[GenerativeModel, Batch, Levels, Bound, float], Estimate]
 """(model, batch, noise (K, B, d) per level, bound, beta) -> Estimate. It owns the calls to the model, because some
-estimators need two; beta weighs the KL term while it is warmed up. Those of CHOOSING want K + 1 draws."""
+estimators need two; beta weighs the KL term while it is warmed up. Those of CHOOSING need K + 1 draws."""
 
 
-def plain(model: DGM, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.0) -> Estimate:
+def plain(model: GenerativeModel, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.0) -> Estimate:
     """The gradient of the bound itself, through z = mu + sigma*eps: unbiased."""
-    inference = model(batch, noise)
+    inference = infer_all(model, batch, noise)
     return _estimate(inference, bound, beta)
 
 
-def stl(model: DGM, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.0) -> Estimate:
+def stl(model: GenerativeModel, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.0) -> Estimate:
     """Sticking the landing (Roeder, Wu, Duvenaud 2017): the plain gradient without the score of q.
 
     log q(z|x) is evaluated with the parameters of q held fixed, so that only the path through z counts. The term left
@@ -73,7 +74,7 @@ def stl(model: DGM, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.0
     return _estimate(inference, bound, beta)
 
 
-def dreg(model: DGM, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.0) -> Estimate:
+def dreg(model: GenerativeModel, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.0) -> Estimate:
     """Doubly reparameterised gradient of the importance bound (Tucker, Lawson, Gu, Maddison 2019): unbiased for any K.
 
     P gets the plain gradient, sum_k v_k d log w_k with normalised weights v; Q gets
@@ -96,7 +97,7 @@ def dreg(model: DGM, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.
     return Estimate(surrogate, bound(inference.log_w.detach()), inference)
 
 
-def single(model: DGM, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.0) -> Estimate:
+def single(model: GenerativeModel, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.0) -> Estimate:
     """The gradient of log w of one of the K samples, chosen with its normalised weight v_k: sum_k v_k d log w_k in the
     mean, which is the plain gradient, and unbiased without batch norm. Only the forward pass grows with K.
 
@@ -109,25 +110,36 @@ def single(model: DGM, batch: Batch, noise: Levels, bound: Bound, beta: float = 
     return _chosen(posterior, model.joint(batch, posterior.z), every, bound, beta)
 
 
-def single_shared(model: DGM, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.0) -> Estimate:
+def single_shared(model: GenerativeModel, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.0) -> Estimate:
     """The same, but batch norm treats the chosen rows with the statistics of all K*B rows, held fixed: the chosen rows
     have the very log w by which they were chosen, and no gradient flows through the statistics; that is another bias.
     """
-    encoding, every, chosen = _choose(model, batch, noise, bound, beta)
-    with _shared_statistics(model, every):
+    statistics: Statistics = {}
+    encoding, every, chosen = _choose(model, batch, noise, bound, beta, statistics)
+    with _fixed_statistics(statistics):
         posterior = model.infer(encoding, chosen)
         joint = model.joint(batch, posterior.z)
     return _chosen(posterior, joint, every, bound, beta)
 
 
+Statistics = dict[BatchNorm, tuple[Tensor, Tensor]]
+"""The mean and the variance of what each batch norm was given."""
+
+
 def _choose(
-    model: DGM, batch: Batch, noise: Levels, bound: Bound, beta: float
-) -> tuple[Encoding, Inference, tuple[Float[Tensor, "1 B _"], ...]]:
-    """q(z_1|x), everything about all K samples without gradients, and the noise of one sample for each row."""
+    model: GenerativeModel,
+    batch: Batch,
+    noise: Levels,
+    bound: Bound,
+    beta: float,
+    statistics: Statistics | None = None,
+) -> tuple[Any, Inference, tuple[Float[Tensor, "1 B _"], ...]]:
+    """The encoding, everything about all K samples without gradients, and the noise of one sample for each row;
+    `statistics` is filled with those of all samples."""
     if bound is not importance:
         raise ValueError("a single sample is chosen by its weight in the importance bound; use plain for the ELBO")
     encoding, every = model.encode(batch), tuple(level[:-1] for level in noise)
-    with torch.no_grad():
+    with torch.no_grad(), nullcontext() if statistics is None else _recorded(model, statistics):
         posterior = model.infer(encoding, every)
         inference = Inference.of(posterior, model.joint(batch, posterior.z))
         v = torch.softmax(inference.tempered(beta), 0)
@@ -148,25 +160,31 @@ def _chosen(posterior: Posterior, joint: Joint, every: Inference, bound: Bound, 
 
 
 @contextmanager
-def _shared_statistics(model: DGM, every: Inference) -> Iterator[None]:
-    """Inside, the batch norms behind z use the statistics that all samples have just had; then they train again."""
-    nets = [*model.p, *model.q[1:]]
-    features = [*(level[::-1] for level in every.down), *every.up[1:]]
-    kept: list[tuple[Dense, Tensor, Tensor]] = []
-    for net, activations in zip(nets, features, strict=True):
-        for layer, activation in zip(cast(Conditional, net).layers, activations, strict=True):
-            dense = layer.dense if isinstance(layer, MemoryLayer) else layer
-            if isinstance(dense, Dense) and isinstance(dense.norm, BatchNorm):
-                kept.append((dense, dense.norm.mean, dense.norm.variance))
-                dense.norm.mean, dense.norm.variance = mean_and_variance(activation.pre)
-                dense.norm.eval()  # and not dense, which in training leaves its bias out
+def _recorded(model: GenerativeModel, statistics: Statistics) -> Iterator[None]:
+    """Inside, the moments of what each batch norm is given are written into `statistics`."""
+
+    def record(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        statistics[cast(BatchNorm, norm)] = moments(inputs[0])
+
+    with ExitStack() as hooks:
+        for norm in batch_norms(model):
+            hooks.callback(norm.register_forward_pre_hook(record).remove)
+        yield
+
+
+@contextmanager
+def _fixed_statistics(statistics: Statistics) -> Iterator[None]:
+    """Inside, these batch norms use the given statistics; then they train again."""
+    stored = {norm: (norm.mean, norm.variance) for norm in statistics}
+    for norm, (mean, variance) in statistics.items():
+        norm.mean, norm.variance = mean, variance
+        norm.eval()  # and not its layer, which in training leaves its bias out
     try:
         yield
     finally:
-        for dense, mean, variance in kept:
-            assert isinstance(dense.norm, BatchNorm)
-            dense.norm.mean, dense.norm.variance = mean, variance
-            dense.norm.train()
+        for norm, (mean, variance) in stored.items():
+            norm.mean, norm.variance = mean, variance
+            norm.train()
 
 
 def _estimate(inference: Inference, bound: Bound, beta: float) -> Estimate:
@@ -175,7 +193,7 @@ def _estimate(inference: Inference, bound: Bound, beta: float) -> Estimate:
     return Estimate(surrogate, surrogate.detach() if beta == 1 else bound(inference.log_w.detach()), inference)
 
 
-def _fixed_q(model: DGM, batch: Batch, noise: Levels) -> tuple[Inference, Levels]:
+def _fixed_q(model: GenerativeModel, batch: Batch, noise: Levels) -> tuple[Inference, Levels]:
     """An Inference whose log q has the parameters of q held fixed, at copies of z; and z itself."""
     encoding = model.encode(batch)
     posterior = model.infer(encoding, noise)
@@ -196,7 +214,13 @@ ESTIMATORS: dict[str, Estimator] = {
 what is said of bias holds without batch norm; see docs/gradients.md."""
 
 CHOOSING = ("single", "single-shared")
-"""Estimators that want noise for one sample more than K, to choose by."""
+"""Estimators that need noise for one sample more than K, to choose by."""
+
+
+def standardised_mean(h: Float[Tensor, "*K B units"], epsilon: float = EPSILON) -> Float[Tensor, "B units"]:
+    """mean_k (h_k - mean) / sqrt(variance + epsilon), mean and variance over all rows of all samples."""
+    h = normalise(h, None, None, epsilon)
+    return h if h.ndim == 2 else h.mean(0)
 
 
 def local_reconstruction(

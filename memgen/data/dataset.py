@@ -1,4 +1,8 @@
-"""Dataset: rows, how they are split, and how they are to be read."""
+"""Dataset: rows, how they are split, and how they are to be read.
+
+Training, statistics and evaluation read a split by index, as `Rows` (core/batch.py): `len(split)`, and
+`split.rows(index)`, a Batch with what is observed and with labels. A data set in memory gives them one large Batch.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from jaxtyping import Float, Int, Real, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
+from memgen.core.batch import UNKNOWN, Batch
 from memgen.core.noise import BINARISATION_SEED, binarise
 from memgen.data.columns import Columns
 from memgen.errors import MemgenError, unknown
@@ -25,8 +30,8 @@ class Dataset:
     epoch, evaluation once (`fixed`).
 
     >>> data = Dataset("coins", train=torch.rand(6, 3), test=torch.rand(2, 3), stochastic=True)
-    >>> data.rows("train").shape, data.fixed("test").unique()
-    (torch.Size([6, 3]), tensor([0., 1.]))
+    >>> len(data.split("train")), data.split("train").rows(slice(2)).x.shape, data.fixed("test").x.unique()
+    (6, torch.Size([2, 3]), tensor([0., 1.]))
     """
 
     name: str
@@ -46,8 +51,24 @@ class Dataset:
     columns: Columns | None = None
     """The schema of a table, which makes the user's values of x again."""
 
+    @staticmethod
+    def of(batch: Batch) -> Dataset:
+        """Rows to train on alone."""
+        return Dataset("rows", batch.values, labels={} if batch.label is None else {"train": batch.label})
+
+    def split(self, name: str) -> Batch:
+        """The rows of "train", "valid", "test" or "train+valid", with their labels."""
+        return Batch.of(self.rows(name), self._label(name))
+
+    def _label(self, name: str) -> Int[Tensor, " rows"] | None:
+        parts = [part for part in name.split("+") if getattr(self, part) is not None]
+        if not any(part in self.labels for part in parts):
+            return None
+        unknown = {part: torch.full((len(getattr(self, part)),), UNKNOWN) for part in parts}
+        return torch.cat([self.labels.get(part, unknown[part]) for part in parts])
+
     def rows(self, split: str) -> Float[Tensor, "rows columns"]:
-        """The rows of "train", "valid", "test" or "train+valid"."""
+        """The values of a split, all at once; NaN where one is missing."""
         if split == "train+valid":
             return self.rows("train") if self.valid is None else torch.cat([self.rows("train"), self.rows("valid")])
         if split not in SPLITS:
@@ -57,14 +78,15 @@ class Dataset:
             raise MemgenError(f"the data set {self.name} has no {split} rows")
         return rows.float()
 
-    def fixed(self, split: str, limit: int | None = None) -> Float[Tensor, "rows columns"]:
+    def fixed(self, split: str, limit: int | None = None) -> Batch:
         """The (first) rows as they are scored: grey levels that stand for probabilities are binarised, once.
 
-        >>> Dataset("holes", torch.tensor([[1.0, torch.nan]]), stochastic=True).fixed("train")
+        >>> Dataset("incomplete", torch.tensor([[1.0, torch.nan]]), stochastic=True).fixed("train").values
         tensor([[1., nan]])
         """
-        rows = self.rows(split)[:limit]
-        return binarise(rows.nan_to_num(0)).where(~rows.isnan(), torch.nan) if self.stochastic else rows
+        rows, label = self.rows(split)[:limit], self._label(split)
+        x = binarise(rows.nan_to_num(0)).where(~rows.isnan(), torch.nan) if self.stochastic else rows
+        return Batch.of(x, None if label is None else label[:limit])
 
     @property
     def binarisation(self) -> str:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -39,6 +39,8 @@ from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import Tensor
 
+from memgen.core.batch import Batch
+from memgen.core.likelihoods import Factorised
 from memgen.core.model import DGM
 from memgen.core.noise import row_keys
 from memgen.data.columns import Columns
@@ -284,7 +286,7 @@ class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin
         x, samples = self._encoded(X), int(self.n_samples)
         if self._blind and bool(x.isnan().any()):
             return log_p(self.model_, x, samples, self.seed_).numpy()
-        found = log_likelihood(self.model_, x, samples, seed=self.seed_, batch_size=ROWS, keys=row_keys(x))
+        found = log_likelihood(self.model_, Batch.of(x), samples, seed=self.seed_, batch_size=ROWS, keys=row_keys(x))
         return found.log_p.numpy()
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -300,7 +302,7 @@ class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin
 
     def transform(self, X: Any) -> Float64[NDArray[np.float64], "N d"]:
         """The mean of q(z|x): a code for each row."""
-        return features(self.model_, self._encoded(X)).mean.numpy()
+        return features(self.model_, Batch.of(self._encoded(X))).mean.numpy()
 
     def inverse_transform(self, X: Any) -> Shaped[NDArray[Any], "N D"]:
         """The mean of p(x|z) of codes z, of counts rounded; of a binary or categorical column the likeliest level."""
@@ -310,7 +312,15 @@ class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin
             raise MemgenError(f"X has {z.shape[1]} features, but codes have {self._n_features_out}")
         head = self.model_.likelihood
         with torch.no_grad():
-            return _joined(self._decoded(head.decide(head.expected(self.model_.decode(z)))))
+            return _joined(
+                self._decoded(
+                    head.decide(
+                        head.expected(
+                            cast(Factorised, self.model_.decode((z,), Batch.unobserved(len(z), head.columns)))
+                        )
+                    )
+                )
+            )
 
     @property
     def _n_features_out(self) -> int:
@@ -374,7 +384,7 @@ class MemImputer(OneToOneFeatureMixin, TransformerMixin, TableEstimator):  # typ
         draws, steps = int(bool(self.sample_posterior)), max(2, int(self.n_samples))
         method = "importance" if self._blind else None
         keys = row_keys(x)
-        result = impute(self.model_, x, observed, method, steps=steps, draws=draws, seed=self._seed(), keys=keys)
+        result = impute(self.model_, Batch(x, observed), method, steps=steps, draws=draws, seed=self._seed(), keys=keys)
         return result.draws[0] if draws else result.mean
 
     def _frame(self, columns: list[NDArray[Any]], X: Any) -> Any:

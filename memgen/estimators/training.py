@@ -129,7 +129,7 @@ class Watch:
         seed = self.ready.recipe.training.seed
         noise = model.noise(VALIDATION_SAMPLES, len(valid), generator(seed, Purpose.EVALUATION))
         model.eval()
-        bounds = importance(model(Batch.of(valid), noise).log_w).double()
+        bounds = importance(infer_all(model, Batch.of(valid), noise).log_w).double()
         model.train()
         return torch.where(bounds.isfinite(), bounds, -torch.inf)
 

@@ -7,14 +7,13 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
 
-from memgen.core.layers import NORMS, Dense, MemoryLayer
+from memgen.core.layers import NORMS
 from memgen.core.likelihoods import LIKELIHOODS, Gaussian, Head
 from memgen.core.likelihoods.mixed import Kind
-from memgen.core.memory import ATTENTIONS, COMPOSITIONS, SPARSE_ATTENTIONS, Memory
 from memgen.core.model import DGM, Conditional
 from memgen.core.noise import Purpose, stream
+from memgen.core.specification import DenseSpec, LayerSpec, Reading, build_layers, output_of
 from memgen.data import DATASETS
 from memgen.data.form import Form
 from memgen.errors import MemgenError
@@ -86,30 +85,20 @@ def assemble(settings: Model, columns: int, likelihood: Callable[[int, int], Hea
     """Q and P of every level. Level l lies between `below` (x or z_l) and z_{l+1}."""
     slots = levels_of(settings.slots, settings.hidden, 0)
     norm = partial(NORMS[settings.norm], epsilon=settings.norm_epsilon)
+    reading = Reading(settings.attention, settings.composition, settings.top)
     q, p, below = [], [], columns
     for level, (hidden, latent) in enumerate(zip(settings.hidden, settings.latent, strict=True)):
+        upwards: list[LayerSpec] = [DenseSpec(units) for units in hidden]
+        # P runs from z down to the data, so its layers are built from the last of `hidden` to the first.
+        sizes = zip(reversed(hidden), reversed(slots[level]), strict=True)
+        downwards: list[LayerSpec] = [DenseSpec(units, of_memory) for units, of_memory in sizes]
         around = settings.skip and len(hidden) > 0
         make: Callable[[int, int], Head] = likelihood if level == 0 else Gaussian
-        head = make((hidden[0] if hidden else latent) + around * latent, below)
+        head = make(output_of(downwards, (latent,)) + around * latent, below)
         inputs = head.encoded + (columns if settings.mask and level == 0 else 0)
-        q_layers = [Dense(i, o, norm) for i, o in zip((inputs, *hidden), hidden, strict=False)]
-        # P runs from z down to the data, so its layers are built from the last of `hidden` to the first.
-        downwards = list(zip(reversed(hidden), reversed(slots[level]), strict=True))
-        p_inputs = (latent, *reversed(hidden))
-        p_layers = [_p_layer(settings, Dense(i, o, norm), o, n) for i, (o, n) in zip(p_inputs, downwards, strict=False)]
-        q_head = Gaussian((hidden[-1] if hidden else inputs) + around * inputs, latent)
-        q.append(Conditional(q_layers, q_head, settings.skip))
+        q_layers, (features,) = build_layers(upwards, (inputs,), norm)
+        p_layers, _ = build_layers(downwards, (latent,), norm, reading)
+        q.append(Conditional(q_layers, Gaussian(features + around * inputs, latent), settings.skip))
         p.append(Conditional(p_layers, head, settings.skip))
         below = latent
     return DGM(q, p, settings.mask)
-
-
-def _p_layer(settings: Model, dense: Dense, units: int, slots: int) -> nn.Module:
-    if slots == 0:
-        return dense
-    sparse = settings.attention in SPARSE_ATTENTIONS
-    if sparse:
-        attention = SPARSE_ATTENTIONS[settings.attention](units, slots, settings.top)
-    else:
-        attention = ATTENTIONS[settings.attention](units, slots)
-    return MemoryLayer(dense, attention, Memory(units, slots, sparse), COMPOSITIONS[settings.composition](units))

@@ -165,7 +165,7 @@ def samples_of(subject: Subject, seed: int) -> list[Figure]:
 
 def reconstructions(subject: Subject) -> list[Figure]:
     x = subject.data.rows("test")[: 2 * ROW]
-    means = reconstruct(subject.saved.model, x)
+    means = reconstruct(subject.saved.model, Batch.of(x))
     # Labels are keys: a blank keeps those of the second row apart.
     rows = {"data": x[:ROW], "reconstruction": means[:ROW], "data ": x[ROW:], "reconstruction ": means[ROW:]}
     caption = f"The first {len(x)} test images, and below each the mean of p(x|z) at the mean of q(z|x)."

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from memgen.core.model import DGM
+from memgen.core.batch import Batch
+from memgen.core.model import GenerativeModel
 from memgen.data import Dataset
 from memgen.data.kinds import LEVELLED
 from memgen.errors import MemgenError
@@ -31,7 +32,7 @@ KEEP_EVERY = 60.0
 def score(
     run: Run | None,
     saved: Saved,
-    x: torch.Tensor,
+    batch: Batch,
     split: str,
     samples: int,
     seed: int = 0,
@@ -47,11 +48,11 @@ def score(
     before = done = sum(len(part.log_p) for part in parts)
     if before:
         anew = "memgen evaluate --fresh scores them again"
-        print(f"{min(before, len(x)):,} examples were scored before; {anew}", file=sys.stderr)
+        print(f"{min(before, len(batch)):,} examples were scored before; {anew}", file=sys.stderr)
     clock = time.perf_counter() - seconds
     kept_at = time.monotonic()
-    pieces = log_likelihoods(saved.model, x, samples, before, seed)
-    with Progress("scoring", len(x), "example", before) as progress, closing(pieces) as stream:
+    pieces = log_likelihoods(saved.model, batch, samples, before, seed)
+    with Progress("scoring", len(batch), "example", before) as progress, closing(pieces) as stream:
         try:
             for piece in stream:
                 parts.append(piece)
@@ -62,35 +63,37 @@ def score(
                     keep(scores, parts, time.perf_counter() - clock)
         except KeyboardInterrupt:
             where = keep(scores, parts, time.perf_counter() - clock)
-            raise KeyboardInterrupt(f"{done:,} of {len(x):,} examples scored {where}") from None
+            raise KeyboardInterrupt(f"{done:,} of {len(batch):,} examples scored {where}") from None
     seconds = time.perf_counter() - clock
     if done > before:
         keep(scores, parts, seconds)
-    return first(join(parts), len(x)), seconds * len(x) / done
+    return first(join(parts), len(batch)), seconds * len(batch) / done
 
 
-def bits_of(saved: Saved, result: Likelihood, x: torch.Tensor) -> BitsPerDimension | None:
+def bits_of(saved: Saved, result: Likelihood, batch: Batch) -> BitsPerDimension | None:
     """Of pixels of 8 bits, which is how their likelihoods are compared."""
     if saved.recipe.model.likelihood != "discretised_logistic":
         return None
-    return bits_per_dimension(result.log_p, (~x.isnan()).sum(-1))
+    return bits_per_dimension(result.log_p, (~batch.values.isnan()).sum(-1))
 
 
 def fill(
-    model: DGM, x: torch.Tensor, observed: torch.Tensor, method: str | None = None, what: str = "imputing", **more: Any
+    model: GenerativeModel, batch: Batch, method: str | None = None, what: str = "imputing", **more: Any
 ) -> Imputation:
     """Missing values of all rows; `more` are the options of `imputations`."""
     parts: list[Imputation] = []
-    with Progress(what, len(x), "row") as progress:
-        for part in imputations(model, x, observed, method, **more):
+    with Progress(what, len(batch), "row") as progress:
+        for part in imputations(model, batch, method, **more):
             parts.append(part)
             progress.to(sum(len(part.mean) for part in parts))
     return join_rows(parts)
 
 
-def look(model: DGM, data: Dataset, split: str, limit: int | None, rows: int, samples: int, seed: int) -> Inspection:
+def look(
+    model: GenerativeModel, data: Dataset, split: str, limit: int | None, rows: int, samples: int, seed: int
+) -> Inspection:
     """Inside the memory: preferences from the rows of a split (the first `limit`), nats from the first `rows`."""
-    labels, scored = data.labels.get(split), data.fixed(split, rows)
+    scored = data.fixed(split, rows)
     slots = sum(place.slots for place in require_memory(model))
     with Progress("silencing slots", slots * len(scored), "score") as progress:
         done = 0
@@ -100,14 +103,13 @@ def look(model: DGM, data: Dataset, split: str, limit: int | None, rows: int, sa
             done += n
             progress.to(done)
 
-        x = data.rows(split)[:limit]
+        batch = data.split(split).rows(slice(limit))
         found = inspect(
             model,
-            x,
+            batch,
             scored,
             data.rows("train"),
-            None if labels is None else labels[:limit],
-            values=None if data.shape else encoded(model, x),
+            values=None if data.shape else encoded(model, batch.x),
             samples=samples,
             seed=seed,
             tick=tick,
@@ -115,7 +117,7 @@ def look(model: DGM, data: Dataset, split: str, limit: int | None, rows: int, sa
     return replace(found, labels=[data.classes[int(i)] for i in found.labels]) if data.classes else found
 
 
-def encoded(model: DGM, x: torch.Tensor) -> torch.Tensor:
+def encoded(model: GenerativeModel, x: torch.Tensor) -> torch.Tensor:
     """What Q sees of a table's rows, in which columns of all units and kinds count alike; NaN is missing."""
     head, x = model.likelihood, x.to(next(model.parameters()))
     missing = x.isnan()

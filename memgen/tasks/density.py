@@ -3,32 +3,31 @@
     log p(x) ~ log 1/K sum_k p(x, z_k) / q(z_k | x),    z_k ~ q(z | x)
 
 The estimate is a lower bound in the mean and tends to log p(x) as K grows. x is encoded once; the K samples stream by
-in chunks, so memory stays bounded whatever K is; the sums are in float64. The noise belongs to the example (see
-seeds.py), so the answer depends neither on the chunks nor on the batches nor on how many examples are scored.
+in chunks, so memory stays bounded whatever K is; the sums are in float64. The noise belongs to the example
+(noise.py), so the answer depends neither on the chunks nor on the batches nor on how many examples are scored.
 """
 
 from __future__ import annotations
 
-import copy
 import math
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
-from jaxtyping import Float, Float64, Int, Real
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from jaxtyping import Float, Float64, Int
+from torch import Tensor
 
 from memgen import accelerate
+from memgen.core.batch import Batch, Rows, chunks
 from memgen.core.layers import evaluating, frozen
-from memgen.core.likelihoods import GaussianColumns, check_values
-from memgen.core.model import DGM, Batch, Encoding, Levels
-from memgen.core.noise import BLOCK, ExampleNoise, binarise
+from memgen.core.model import DGM, GenerativeModel, Levels
+from memgen.core.noise import BLOCK, ExampleNoise
 from memgen.errors import MemgenError
+from memgen.tasks.common import check_rows, weights_of
 
 
 @dataclass(frozen=True)
@@ -94,37 +93,35 @@ def join(parts: Sequence[Likelihood]) -> Likelihood:
 
 
 def log_likelihood(
-    model: DGM,
-    x: Real[Tensor, "N D"] | Real[NDArray[Any], "N D"],
+    model: GenerativeModel,
+    rows: Rows,
     samples: int = 5000,
     *,
     seed: int = 0,
-    binarisation: int | None = None,
     batch_size: int = 8,
     chunk: int = BLOCK,
     keys: Sequence[int] | None = None,
 ) -> Likelihood:
-    """log p(x) of every row of x. `binarisation` is the seed by which grey levels become 0 and 1, where they must.
-    Where the model was built with `mask`, NaN is a missing entry, and log p is that of the others. A row's noise is a
-    function of `seed` and of its key: by default its place among the rows.
+    """log p(x) of every row. Where the model was built with `mask`, entries that are not observed may be missing, and
+    log p is that of the others. A row's noise is a function of `seed` and of its key: by default its place among the
+    rows.
 
     >>> from memgen.recipes.build import build
     >>> from memgen.recipes.settings import Recipe
     >>> model = build(Recipe().override(["model.hidden=[]", "model.latent=2"]), columns=3)
-    >>> result = log_likelihood(model, torch.tensor([[0.0, 1.0, 1.0]]), samples=500)
+    >>> result = log_likelihood(model, Batch(torch.tensor([[0.0, 1.0, 1.0]])), samples=500)
     >>> result.elbo.item() <= result.bounds[50].item() <= result.mean
     True
     """
-    return join(list(log_likelihoods(model, x, samples, 0, seed, binarisation, batch_size, chunk, keys)))
+    return join(list(log_likelihoods(model, rows, samples, 0, seed, batch_size, chunk, keys)))
 
 
 def log_likelihoods(
-    model: DGM,
-    x: Real[Tensor, "N D"] | Real[NDArray[Any], "N D"],
+    model: GenerativeModel,
+    rows: Rows,
     samples: int,
     start: int = 0,
     seed: int = 0,
-    binarisation: int | None = None,
     batch_size: int = 8,
     chunk: int = BLOCK,
     keys: Sequence[int] | None = None,
@@ -132,29 +129,35 @@ def log_likelihoods(
     """The same, a few examples at a time from example `start` on, for progress bars and for going on later."""
     if samples < 1:
         raise MemgenError(f"samples must be at least 1, not {samples}")
-    weights = next(model.parameters())
-    x = torch.as_tensor(x, dtype=weights.dtype)
-    x = x if binarisation is None else binarise(x, binarisation)
-    check_values(model.likelihood, x, missing=model.mask)
-    keys = range(len(x)) if keys is None else keys
-    # In float32 a row's encoding depends, in its last bits, on the rows beside it, and log w can magnify that to 1e-3
-    # nats. x is encoded once, so float64 costs nothing.
+    check_rows(model, rows)
+    weights, keys = weights_of(model), range(len(rows)) if keys is None else keys
     with evaluating(model):
-        encoder = in_double(model)
-        model = cast(DGM, frozen(model))
+        encode = model.exact_encoder() if isinstance(model, ExactEncoder) else model.encode
+        model = frozen(model)
 
-        def part(first: int) -> Likelihood:
-            rows = x[first : first + batch_size].to(weights)
-            noise = ExampleNoise(seed, keys[first : first + batch_size], model.latent)
+        def part(where: slice) -> Likelihood:
+            batch, noise = rows.rows(where).to(weights), ExampleNoise(seed, keys[where], model.latent)
             with torch.inference_mode():
-                q = encoder.encode(Batch.of(rows.double())).q
-                q = GaussianColumns(q.mean.to(rows), q.log_variance.to(rows))
-                batch = Batch.of(rows)
-                log_w = accelerate.log_weights(model, batch, q) or partial(_log_w, model, batch, q)
+                encoding = encode(batch)
+                log_w = _accelerated(model, batch, encoding) or partial(log_weights, model, batch, encoding)
                 return _score(log_w, noise, samples, chunk)
 
-        starts = range(start, len(x), batch_size)
-        yield from side_by_side(part, starts) if weights.device.type == "cpu" else map(part, starts)
+        parts = chunks(rows, batch_size, start)
+        yield from side_by_side(part, parts) if weights.device.type == "cpu" else map(part, parts)
+
+
+def _accelerated(model: GenerativeModel, batch: Batch, encoding: Any) -> LogW | None:
+    """The same as `log_weights`, but for rounding, where it is at hand for a model."""
+    return accelerate.log_weights(model, batch, encoding.q) if isinstance(model, DGM) else None
+
+
+@runtime_checkable
+class ExactEncoder(Protocol):
+    """A model that can encode a row by itself: no bit of the answer depends on the rows beside it."""
+
+    def exact_encoder(self) -> Callable[[Batch], Any]:
+        """`encode` with that property."""
+        ...
 
 
 Item = TypeVar("Item")
@@ -186,19 +189,8 @@ def side_by_side(work: Callable[[Item], Answer], items: Iterable[Item]) -> Gener
         torch.set_num_threads(threads)  # what the workers have set is what other new threads would begin with
 
 
-def in_double(model: DGM) -> DGM:
-    """The model for `encode` alone: q(z_1|x) in float64, all else shared."""
-    encoder = copy.copy(model)
-    encoder._modules = {**model._modules, "q": nn.ModuleList([copy.deepcopy(model.q[0]).double()])}
-    return encoder
-
-
 LogW = Callable[[Levels], Float64[Tensor, "K B"]]
 """noise -> log w"""
-
-
-def _log_w(model: DGM, batch: Batch, q: GaussianColumns, noise: Levels) -> Float64[Tensor, "K B"]:
-    return log_weights(model, batch, Encoding(q, ()), noise)
 
 
 def _score(log_w: LogW, noise: ExampleNoise, samples: int, chunk: int) -> Likelihood:
@@ -211,7 +203,7 @@ def _score(log_w: LogW, noise: ExampleNoise, samples: int, chunk: int) -> Likeli
     return stream.result()
 
 
-def log_weights(model: DGM, batch: Batch, encoding: Encoding, noise: Levels) -> Float64[Tensor, "K B"]:
+def log_weights(model: GenerativeModel, batch: Batch, encoding: Any, noise: Levels) -> Float64[Tensor, "K B"]:
     """log w of given noise, from an x that is encoded already."""
     z, log_q, _ = model.infer(encoding, tuple(level.to(batch.x) for level in noise))
     log_p_x, log_p_z, _ = model.joint(batch, z)

@@ -8,8 +8,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from memgen.core.batch import Batch as Batch
+from memgen.core.batch import Rows, chunks
 from memgen.core.layers import evaluating
-from memgen.core.model import DGM, Batch
+from memgen.core.model import GenerativeModel, mean_code
+from memgen.tasks.common import weights_of
 
 CHUNK = 1000
 
@@ -22,21 +25,21 @@ class Features(NamedTuple):
 
 
 @torch.no_grad()
-def features(model: DGM, x: Float[Tensor, "N D"]) -> Features:
-    """Features of every row, in which NaN is missing; they depend on nothing but the row.
+def features(model: GenerativeModel, rows: Rows) -> Features:
+    """Features of every row; they depend on nothing but the row.
 
     >>> from memgen.recipes.build import build
     >>> from memgen.recipes.settings import Recipe
     >>> model = build(Recipe().override(["model.hidden=[8, 5]", "model.latent=2", "model.norm=none"]), columns=3)
-    >>> found = features(model, torch.rand(4, 3))
-    >>> found.mean.shape, found.last.shape
+    >>> mean, last = features(model, Batch(torch.rand(4, 3)))
+    >>> mean.shape, last.shape
     (torch.Size([4, 2]), torch.Size([4, 5]))
     """
-    weights = next(model.parameters())
     means, lasts = [], []
     with evaluating(model):
-        for rows in x.split(CHUNK):
-            q, layers = model.encode(Batch.of(rows.to(weights)))
-            means.append(q.mean.cpu())
-            lasts.append((layers[-1].output if layers else q.mean).cpu())
+        for part in chunks(rows, CHUNK):
+            z, _, up = mean_code(model, rows.rows(part).to(weights_of(model)))
+            means.append(z[0][0].cpu())
+            layers = up[0] if up else ()
+            lasts.append(layers[-1].output.cpu() if layers else means[-1])
     return Features(torch.cat(means), torch.cat(lasts))

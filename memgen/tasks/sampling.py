@@ -5,22 +5,33 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from memgen.core.batch import Batch
 from memgen.core.layers import evaluating
-from memgen.core.likelihoods import draw as draw_from
-from memgen.core.model import DGM, Batch
+from memgen.core.likelihoods import factorised
+from memgen.core.model import Codes, GenerativeModel, mean_code
 from memgen.core.noise import Purpose, generator, stream
 from memgen.errors import MemgenError
+from memgen.tasks.common import weights_of
 
 ROWS = 100
 """Rows drawn from one generator. Fixed: it is part of what a seed means."""
 
 
 @torch.no_grad()
-def sample(model: DGM, n: int, *, seed: int = 0, draw: bool = False, hold: int = 0) -> Float[Tensor, "n D"]:
-    """The means of p(x|z) for the first n draws of z from the prior, or with `draw` a draw of x for each.
+def sample(
+    model: GenerativeModel,
+    n: int,
+    *,
+    seed: int = 0,
+    draw: bool = False,
+    hold: int = 0,
+    label: Int[Tensor, " n"] | None = None,
+) -> Float[Tensor, "n D"]:
+    """The means of p(x|z) for the first n draws of z from the prior, or with `draw` a draw of x for each; for a model
+    of classes with a label for each.
 
     The first of them are the same however many are asked for. z is drawn level by level from the top; the top `hold`
     levels are drawn once and shared by all rows: what differs then is what the levels below decide.
@@ -35,35 +46,58 @@ def sample(model: DGM, n: int, *, seed: int = 0, draw: bool = False, hold: int =
         raise MemgenError(f"the number of samples must be at least 1, not {n}")
     if not 0 <= hold <= len(model.latent):
         raise MemgenError(f"the levels that are held must be 0 to {len(model.latent)} for this model, not {hold}")
+    if label is not None and len(label) != n:
+        raise MemgenError(f"{n} samples need as many labels, not {len(label)}")
     start, blocks = stream(seed, Purpose.SAMPLING), []
-    weights = next(model.parameters())
-    shared: list[Tensor] = []
+    columns, shared = model.likelihood.columns, list[Tensor]()
     with evaluating(model):
         for block in range(math.ceil(n / ROWS)):
-            own = torch.Generator().manual_seed((start + block) % 2**32)
-            noise = [torch.randn(1, ROWS, d, generator=own) for d in reversed(model.latent)]
+            generator = torch.Generator().manual_seed((start + block) % 2**32)
+            noise = [torch.randn(1, ROWS, d, generator=generator) for d in reversed(model.latent)]
             shared = shared or [level[:, :1].expand_as(level) for level in noise[:hold]]
-            z = model.prior(tuple(level.to(weights) for level in reversed(shared + noise[hold:])))
-            p = model.decode(z[0][0])
-            blocks.append((draw_from(p, own) if draw else p.mean).cpu())
+            u = torch.rand(ROWS, columns, generator=generator, dtype=torch.float64) if draw else None
+            given = Batch.unobserved(ROWS, columns, _block_of(label, block)).to(weights_of(model))
+            blocks.append(_drawn(model, [*shared, *noise[hold:]], u, given))
     return torch.cat(blocks)[:n]
 
 
-@torch.no_grad()
-def reconstruct(model: DGM, x: Float[Tensor, "N D"]) -> Float[Tensor, "N D"]:
-    """The mean of p(x|z) at the mean of q(z_1|x): what the model keeps of each row."""
-    return _decoded(model, _codes(model, x))
+def _block_of(label: Int[Tensor, " n"] | None, block: int) -> Int[Tensor, " ROWS"] | None:
+    """The labels of a block of rows, of which the last may have too few."""
+    if label is None:
+        return None
+    chosen = label[block * ROWS : (block + 1) * ROWS]
+    return torch.cat([chosen, chosen[-1:].expand(ROWS - len(chosen))])
+
+
+def _drawn(
+    model: GenerativeModel, noise: list[Tensor], u: Float[Tensor, "ROWS D"] | None, given: Batch
+) -> Float[Tensor, "ROWS D"]:
+    """Rows for noise of z, from the top level down: means, or with u draws."""
+    z = model.prior(tuple(level.to(given.x) for level in reversed(noise)), given)
+    p = model.decode(one(z), given)
+    return (factorised(p, "the mean of a sample").mean if u is None else p.sample(u.to(given.x))).cpu()
+
+
+def one(z: Codes) -> Codes:
+    """The first of K samples, without their axis."""
+    return tuple(level[0] for level in z)
 
 
 @torch.no_grad()
-def interpolate(
-    model: DGM, a: Float[Tensor, "N D"], b: Float[Tensor, "N D"], steps: int = 8
-) -> Float[Tensor, "N steps D"]:
-    """From each row of a to its row of b, ends included: spherical between the means of q(z_1|x), then decoded."""
+def reconstruct(model: GenerativeModel, batch: Batch) -> Float[Tensor, "N D"]:
+    """The mean of p(x|z) at the middle of q(z|x): what the model keeps of each row."""
+    return _decoded(model, _codes(model, batch), batch)
+
+
+@torch.no_grad()
+def interpolate(model: GenerativeModel, a: Batch, b: Batch, steps: int = 8) -> Float[Tensor, "N steps D"]:
+    """From each row of a to its row of b, ends included: spherical between the middles of q(z|x), then decoded."""
     if steps < 2:
         raise MemgenError(f"an interpolation needs at least 2 steps, its two ends, not {steps}")
-    z = slerp(_codes(model, a), _codes(model, b), steps)
-    return _decoded(model, z)
+    pairs = zip(_codes(model, a), _codes(model, b), strict=True)
+    return _decoded(model, tuple(slerp(first, second, steps).transpose(0, 1) for first, second in pairs), a).transpose(
+        0, 1
+    )
 
 
 def slerp(a: Float[Tensor, "N d"], b: Float[Tensor, "N d"], steps: int) -> Float[Tensor, "N steps d"]:
@@ -88,25 +122,25 @@ def slerp(a: Float[Tensor, "N d"], b: Float[Tensor, "N d"], steps: int) -> Float
 
 @torch.no_grad()
 def walk(
-    model: DGM, x: Float[Tensor, "1 D"], steps: int = 8, radii: tuple[float, ...] = (1.0, 2.0, 4.0), *, seed: int = 0
+    model: GenerativeModel, row: Batch, steps: int = 8, radii: tuple[float, ...] = (1.0, 2.0, 4.0), *, seed: int = 0
 ) -> Float[Tensor, "radii steps D"]:
-    """Around one row: circles in a random plane through z = mean of q(z_1|x), with radii in units of the prior's
+    """Around one row: circles in a random plane through z = the middle of q(z_1|x), with radii in units of the prior's
     standard deviation, so that the first and the last image of a circle are neighbours.
     """
-    z = _codes(model, x)
-    own = generator(seed, Purpose.WALK)
-    plane = torch.linalg.qr(torch.randn(z.shape[-1], 2, generator=own)).Q.T.to(z)
+    z, *above = _codes(model, row)
+    plane = torch.linalg.qr(torch.randn(z.shape[-1], 2, generator=generator(seed, Purpose.WALK))).Q.T.to(z)
     angles = 2 * math.pi * torch.arange(steps).to(z).unsqueeze(-1) / steps
     circle = torch.cos(angles) * plane[0] + torch.sin(angles) * plane[-1]
-    return _decoded(model, torch.stack([z + radius * circle for radius in radii]))
+    circles = torch.stack([z + radius * circle for radius in radii]).unsqueeze(-2)
+    return _decoded(model, (circles, *(level.expand(len(radii), steps, 1, -1) for level in above)), row).squeeze(-2)
 
 
-def _codes(model: DGM, x: Float[Tensor, "N D"]) -> Float[Tensor, "N d"]:
-    """The means of q(z_1|x)."""
+def _codes(model: GenerativeModel, batch: Batch) -> Codes:
+    """The middle of q(z|x), per level."""
     with evaluating(model):
-        return model.encode(Batch.of(x.to(next(model.parameters())))).q.mean
+        return one(mean_code(model, batch.to(weights_of(model))).z)
 
 
-def _decoded(model: DGM, z: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows D"]:
+def _decoded(model: GenerativeModel, z: Codes, batch: Batch) -> Float[Tensor, "*rows D"]:
     with evaluating(model):
-        return model.decode(z).mean.cpu()
+        return factorised(model.decode(z, batch.to(weights_of(model))), "decoding to means").mean.cpu()

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
+from memgen.core.batch import Batch, Rows, chunks
 from memgen.core.likelihoods import check_values
-from memgen.core.model import DGM, Batch
+from memgen.core.model import GenerativeModel
 from memgen.errors import MemgenError
 from memgen.recipes.settings import Training
+
+CHECKED = 1 << 20
+"""Rows at a time when values are checked."""
 
 
 def batch_sizes(rows: int, settings: Training) -> list[int]:
@@ -59,15 +64,30 @@ def drawn(
     return (words.view(torch.uint8)[: v.numel()].view_as(v) < v).view(torch.uint8).to(rows)
 
 
-def batch_of(x: Float[Tensor, "B D"], missing: Bool[Tensor, "N D"] | None, chosen: Int[Tensor, " B"]) -> Batch:
-    """The bound is that of what is observed: missing entries reach Q as zeros and are absent from log p(x|z)."""
-    return Batch(x) if missing is None else Batch(x, ~missing[chosen])
+def read(
+    rows: Rows,
+    levels: UInt8[Tensor, "N D"] | None,
+    chosen: Int[Tensor, " B"],
+    stochastic: bool,
+    random: torch.Generator,
+) -> Batch:
+    """The chosen rows; with `stochastic` they are binarised anew."""
+    if not stochastic:
+        return rows.rows(chosen)
+    if not isinstance(rows, Batch):
+        batch = rows.rows(chosen)
+        return replace(batch, x=drawn(batch.x, None, torch.arange(len(batch)), random))
+    label, observed = rows.label, rows.observed
+    x = drawn(rows.x, levels, chosen, random)
+    return Batch(x, None if observed is None else observed[chosen], None if label is None else label[chosen])
 
 
-def check_rows(model: DGM, rows: Float[Tensor, "N D"], stochastic: bool, what: str) -> None:
+def check_rows(model: GenerativeModel, rows: Rows, stochastic: bool, what: str) -> None:
     """Refuse rows that the model cannot score as they are, or with `stochastic` once they are binarised."""
-    if stochastic and bool(((rows < 0) | (rows > 1)).any()):
-        low, high = float(rows.min()), float(rows.max())
-        raise MemgenError(f"{what} is to be binarised, so it must lie in [0, 1]; it goes from {low:g} to {high:g}")
-    # Rounding stands for any outcome of the binarisation; it keeps a NaN, which is then reported with its place.
-    check_values(model.likelihood, rows.round() if stochastic else rows, what, missing=model.mask)
+    for part in chunks(rows, CHECKED) or [slice(0)]:
+        x = rows.rows(part).values
+        if stochastic and bool(((x < 0) | (x > 1)).any()):
+            low, high = float(x.min()), float(x.max())
+            raise MemgenError(f"{what} is to be binarised, so it must lie in [0, 1]; it goes from {low:g} to {high:g}")
+        # Rounding stands for any outcome of the binarisation; it keeps a NaN, which is then reported with its place.
+        check_values(model.likelihood, x.round() if stochastic else x, what, model.mask, part.start or 0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memgen import accelerate
-from memgen.core.model import DGM, Batch
+from memgen.core.model import DGM, Batch, GenerativeModel
 from memgen.recipes.settings import Objective
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ class PlannedSteps:
     def __deepcopy__(self, memo: dict[int, Any]) -> PlannedSteps:
         return PlannedSteps()  # a step knows its model by addresses
 
-    def find(self, model: DGM, objective: Objective, batch: Batch) -> PlannedStep | SingleStep | None:
+    def find(self, model: GenerativeModel, objective: Objective, batch: Batch) -> PlannedStep | SingleStep | None:
         """The step for this batch; None if it is autograd's."""
-        if batch.observed is not None or batch.context is not None:
+        if batch.observed is not None or not isinstance(model, DGM):
             return None
         key = objective, len(batch.x), torch.get_num_threads()
         step = self.steps.get(key)

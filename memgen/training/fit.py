@@ -14,14 +14,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from memgen.core.layers import forget_statistics
-from memgen.core.model import DGM, Batch
+from memgen.core.model import Batch, GenerativeModel
 from memgen.core.objective import CHOOSING
 from memgen.data.dataset import Dataset
 from memgen.errors import FailedError
 from memgen.recipes.checks import warn_of_bias
 from memgen.recipes.settings import Recipe
 from memgen.tasks.density import log_likelihood
-from memgen.training.batches import batch_of, drawn
+from memgen.training.batches import read
 from memgen.training.execution import PlannedSteps, flushed_denormals
 from memgen.training.losses import step_loss
 from memgen.training.optimizer import Settings, slots_used
@@ -83,13 +83,13 @@ def evaluate(state: State, ready: Prepared) -> Bounds:
     return Bounds(train, valid)
 
 
-def _score(model: DGM, data: Dataset, split: str, rows: int, samples: int, seed: int) -> float:
+def _score(model: GenerativeModel, data: Dataset, split: str, rows: int, samples: int, seed: int) -> float:
     return log_likelihood(model, data.fixed(split, rows), samples, seed=seed, batch_size=64).mean
 
 
 def fit(
-    model: DGM,
-    data: Dataset | Float[Tensor, "N D"],
+    model: GenerativeModel,
+    data: Dataset | Batch,
     recipe: Recipe,
     *,
     state: State | None = None,
@@ -146,16 +146,11 @@ def _stage(ready: Prepared, state: State, tick: Tick, score: Evaluate) -> Genera
         forget_statistics(state.model)
         forget_statistics(state.result)
         if state.step == 0:
-            state.order = torch.randperm(len(ready.rows), generator=state.generator, device=ready.rows.device)
-            state.log = torch.zeros(len(sizes), 3, device=ready.rows.device)
+            state.order = torch.randperm(len(ready.rows), generator=state.generator, device=state.order.device)
+            state.log = torch.zeros(len(sizes), 3, device=state.order.device)
         with flushed_denormals():  # without the first a step takes 3 times as long at K = 50
             for chosen in state.order[: sum(sizes)].split(sizes)[state.step :]:
-                x = (
-                    drawn(ready.rows, ready.levels, chosen, state.generator)
-                    if ready.data.stochastic
-                    else ready.rows[chosen]
-                )
-                batch = batch_of(x, ready.missing, chosen)
+                batch = read(ready.rows, ready.levels, chosen, ready.data.stochastic, state.generator)
                 state.log[state.step] = train_step(state, batch, recipe, len(sizes))
                 state.step += 1
                 state.seconds = time.perf_counter() - clock

@@ -21,9 +21,9 @@ import torch
 from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
-from memgen.core.likelihoods import Gaussian
+from memgen.core.likelihoods import Gaussian, Head
 from memgen.core.likelihoods.base import set_linear
-from memgen.core.model import DGM
+from memgen.core.model import DGM, GenerativeModel
 from memgen.errors import MemgenError
 
 ITERATIONS = 50
@@ -38,20 +38,20 @@ CHUNK = 1 << 22
 """Numbers held at once by a step of EM."""
 
 
-def start_mean(model: DGM, x: Float[Tensor, "N D"]) -> None:
+def start_mean(model: GenerativeModel, x: Float[Tensor, "N D"]) -> None:
     """Let p(x|z) begin around the mean of the rows x, in which NaN is missing."""
-    model.likelihood.centre(x.nanmean(0).nan_to_num())
+    cast(Head, model.likelihood).centre(x.nanmean(0).nan_to_num())
 
 
 @torch.no_grad()
-def start_linear(model: DGM, x: Float[Tensor, "N D"]) -> None:
+def start_linear(model: GenerativeModel, x: Float[Tensor, "N D"]) -> None:
     """Give P and Q of the first level the values of probabilistic PCA of the rows x, in which NaN is missing.
 
     The layers keep their random values, but the heads do not listen to them yet.
     """
-    p, q, head = model.p[0], model.q[0], model.likelihood
-    if not (p.skip and q.skip):
+    if not isinstance(model, DGM) or not (model.p[0].skip and model.q[0].skip):
         raise MemgenError("model.start linear needs model.skip=true, the linear path around the layers")
+    q, head = model.q[0], model.likelihood
     observed = ~x.isnan()
     y = head.encode(x.where(observed, 0)).double()
     mean, covariance = gaussian(y, observed[..., head.owners.to(x.device)])

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from memgen.core.memory import sparse_parameters
-from memgen.core.model import DGM, Batch, Levels
+from memgen.core.model import Batch, GenerativeModel, Levels
 from memgen.core.objective import BOUNDS, ESTIMATORS, local_reconstruction, loss
 from memgen.errors import MemgenError
 from memgen.recipes.settings import Recipe
@@ -19,7 +19,7 @@ Value = Callable[[Batch, Levels, float], tuple[Tensor, Tensor]]
 
 
 def step_loss(
-    model: DGM, recipe: Recipe, batch: Batch, noise: Levels, beta: float
+    model: GenerativeModel, recipe: Recipe, batch: Batch, noise: Levels, beta: float
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "2"]]:
     """The loss to differentiate; and loss and bound to report."""
     objective = recipe.objective
@@ -29,7 +29,7 @@ def step_loss(
     return loss(estimate.surrogate, regulariser), report.detach()
 
 
-def check_compilable(model: DGM, recipe: Recipe) -> None:
+def check_compilable(model: GenerativeModel, recipe: Recipe) -> None:
     if recipe.objective.kl_warmup_epochs or sparse_parameters(model):
         raise MemgenError(
             "a compiled loss is for models without kl_warmup_epochs and without attention to few of many slots; leave "
@@ -37,7 +37,7 @@ def check_compilable(model: DGM, recipe: Recipe) -> None:
         )
 
 
-def compiled_loss(model: DGM, recipe: Recipe) -> Value:
+def compiled_loss(model: GenerativeModel, recipe: Recipe) -> Value:
     """The same by torch.compile, which makes one loop of neighbouring formulas; a step at K = 1 takes 0.9 of the time
     that it takes with autograd and the C kernels, which stay out of it (benchmarks/pieces.py --compile).
     """

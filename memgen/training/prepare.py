@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import torch
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import UInt8
 from torch import Tensor
 
+from memgen.core.batch import Batch, Rows
 from memgen.core.layers import batch_norms
-from memgen.core.model import DGM
+from memgen.core.likelihoods import Head
+from memgen.core.model import GenerativeModel
 from memgen.data.dataset import Dataset
 from memgen.data.form import Form
 from memgen.errors import MemgenError
@@ -28,11 +30,9 @@ class Prepared:
     data: Dataset
     """As the model reads it: grey levels stand for probabilities under a Bernoulli likelihood only."""
     form: Form
-    model: DGM = field(repr=False)
-    rows: Float[Tensor, "N D"] = field(repr=False)
-    """To train on, NaN where a value is missing."""
-    missing: Bool[Tensor, "N D"] | None = field(repr=False)
-    """Where; None for nowhere."""
+    model: GenerativeModel = field(repr=False)
+    rows: Rows = field(repr=False)
+    """To train on."""
     levels: UInt8[Tensor, "N D"] | None = field(repr=False)
     """Of grey levels that are binarised anew in every epoch: v of values v/256, where all of them are such."""
     sizes: tuple[tuple[int, ...], ...]
@@ -44,15 +44,15 @@ class Prepared:
         return sum(s.training.epochs * len(sizes) for s, sizes in zip(self.recipe.stages, self.sizes, strict=True))
 
     def on(self, device: torch.device | str) -> Prepared:
-        """With model and rows there, in the precision of the model."""
+        """With the model there, and with the rows, if they are in memory, in its precision."""
         model = self.model.to(device)
-        rows = self.rows.to(next(model.parameters()))
-        missing, levels = (None if part is None else part.to(rows.device) for part in (self.missing, self.levels))
-        return replace(self, model=model, rows=rows, missing=missing, levels=levels)
+        rows = self.rows.to(next(model.parameters())) if isinstance(self.rows, Batch) else self.rows
+        levels = None if self.levels is None else self.levels.to(device)
+        return replace(self, model=model, rows=rows, levels=levels)
 
 
 def prepare(
-    recipe: Recipe, data: Dataset | Float[Tensor, "N D"], form: Form | None = None, model: DGM | None = None
+    recipe: Recipe, data: Dataset | Batch, form: Form | None = None, model: GenerativeModel | None = None
 ) -> Prepared:
     """Check a recipe and its data, before a folder is made or an hour is spent; `form` of the rows, if they are not
     those of a data set; `model`, if it is there already.
@@ -62,21 +62,20 @@ def prepare(
     >>> ready.recipe.model.likelihood, len(ready.sizes[0])
     ('bernoulli', 12)
     """
-    data = data if isinstance(data, Dataset) else Dataset("rows", data)
+    data = data if isinstance(data, Dataset) else Dataset.of(data)
     recipe = with_likelihood(recipe, data.likelihood)
     form = form_of(recipe) if form is None else form
     model = build(recipe, data.train.shape[1], form.kinds) if model is None else model
     data = as_read_by(model, data)
-    rows = data.rows(recipe.data.train_on)
+    rows: Rows = data.split(recipe.data.train_on)
     check_rows(model, rows, data.stochastic, "the training data")
     if data.valid is not None and recipe.data.train_on == "train":
-        check_rows(model, data.valid, data.stochastic, "the validation data")
+        check_rows(model, data.split("valid"), data.stochastic, "the validation data")
     sizes = tuple(tuple(batch_sizes(len(rows), stage.training)) for stage in recipe.stages)
     if batch_norms(model):
         _refuse_single_rows(recipe, len(rows), sizes)
-    missing = rows.isnan() if bool(rows.isnan().any()) else None
-    levels = byte_levels(rows) if data.stochastic else None
-    return Prepared(recipe, data, form, model, rows, missing, levels, sizes)
+    levels = byte_levels(rows.x) if data.stochastic and isinstance(rows, Batch) else None
+    return Prepared(recipe, data, form, model, rows, levels, sizes)
 
 
 def with_likelihood(recipe: Recipe, likelihood: str) -> Recipe:
@@ -86,7 +85,7 @@ def with_likelihood(recipe: Recipe, likelihood: str) -> Recipe:
     return replace(recipe, model=replace(recipe.model, likelihood=likelihood))
 
 
-def as_read_by(model: DGM, data: Dataset) -> Dataset:
+def as_read_by(model: GenerativeModel, data: Dataset) -> Dataset:
     """The data as the model reads them: grey levels stand for probabilities under a Bernoulli likelihood only."""
     return replace(data, stochastic=data.stochastic and model.likelihood.binary)
 
@@ -106,7 +105,8 @@ def adapt(ready: Prepared) -> None:
     come from them, if the recipe says so."""
     model, start = ready.model, ready.recipe.model.start
     rows = ready.data.rows(ready.recipe.data.train_on).to(next(model.parameters()))
-    model.likelihood.adapt(rows)
+    if isinstance(model.likelihood, Head):
+        model.likelihood.adapt(rows)
     if start == "linear":
         start_linear(model, rows)
     elif start == "mean":

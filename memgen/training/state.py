@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass, field
+from typing import cast
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from memgen.core.memory import sparse_parameters
-from memgen.core.model import DGM
+from memgen.core.model import GenerativeModel
 from memgen.core.noise import Purpose, generator
 from memgen.recipes.settings import Recipe
 from memgen.training.execution import PlannedSteps
@@ -29,7 +30,7 @@ class Best:
     bound: float = -math.inf
     """... and how."""
 
-    def offer(self, model: DGM, epoch: int, bound: float) -> bool:
+    def offer(self, model: GenerativeModel, epoch: int, bound: float) -> bool:
         """Keep the weights if they are better; says whether they are."""
         better = bound > self.bound
         if better:
@@ -42,9 +43,9 @@ class Best:
 class State:
     """Everything that changes while training."""
 
-    model: DGM
+    model: GenerativeModel
     optimizer: Adam
-    averaged: DGM | None
+    averaged: GenerativeModel | None
     """The moving average of the weights, if the stage has one."""
     generator: torch.Generator
     """Of the rows' order, the binarisation and the noise of z."""
@@ -70,7 +71,7 @@ class State:
     """Row-sparse parameters that a checkpoint holds in full, because the recipe's seed did not make their values."""
 
     @property
-    def result(self) -> DGM:
+    def result(self) -> GenerativeModel:
         """The present model, for evaluation: the averaged weights if there are any, else the raw ones."""
         return self.model if self.averaged is None else self.averaged
 
@@ -152,7 +153,9 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def begin(model: DGM, recipe: Recipe, compiled: bool = False, stage: int = 0, foreign: bool = False) -> State:
+def begin(
+    model: GenerativeModel, recipe: Recipe, compiled: bool = False, stage: int = 0, foreign: bool = False
+) -> State:
     """The state before the first step of a stage. `compiled`: with torch.compile of its loss, which takes half a minute
     and pays in long trainings of models that have no planned step. `foreign`: the weights are not those that the
     recipe's seed gives, so a checkpoint must hold all of them.
@@ -160,7 +163,8 @@ def begin(model: DGM, recipe: Recipe, compiled: bool = False, stage: int = 0, fo
     settings = recipe.stages[stage].training
     device = next(model.parameters()).device
     averaged = copy.deepcopy(model) if settings.ema else None
-    optimizer = Adam(model, averaged, sparse_parameters(model))
+    modules = cast(nn.Module, model), cast("nn.Module | None", averaged)
+    optimizer = Adam(*modules, sparse_parameters(model))
     nothing = torch.empty(0, device=device)
     return State(
         model,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
+from memgen.core.batch import Batch, Rows, chunks
 from memgen.core.layers import write_statistics
-from memgen.core.model import DGM, Batch
+from memgen.core.model import GenerativeModel, Levels, infer_all
 from memgen.core.noise import Purpose, generator
 from memgen.training.batches import check_rows
 
@@ -18,24 +18,24 @@ CHUNK = 1000
 """Rows at a time."""
 
 
-def collect_statistics(model: DGM, x: Float[Tensor, "N D"], *, stochastic: bool = False, seed: int = 0) -> None:
-    """Write exact batch-norm statistics of the rows x into the model: one seeded binarisation (with `stochastic`) and
+def collect_statistics(model: GenerativeModel, rows: Rows, *, stochastic: bool = False, seed: int = 0) -> None:
+    """Write exact batch-norm statistics of the rows into the model: one seeded binarisation (with `stochastic`) and
     one seeded z ~ q(z|x) per row. They are saved with the weights, so evaluation never needs the training data.
     """
-    check_rows(model, x, stochastic, "the data")
-    collect_unchecked(model, x, stochastic, seed)
+    check_rows(model, rows, stochastic, "the data")
+    collect_unchecked(model, rows, stochastic, seed)
 
 
-def collect_unchecked(model: DGM, x: Float[Tensor, "N D"], stochastic: bool, seed: int) -> None:
-    device = next(model.parameters()).device
+def collect_unchecked(model: GenerativeModel, rows: Rows, stochastic: bool, seed: int) -> None:
+    weights = next(model.parameters())
 
-    def chunks() -> Iterator[tuple[object, ...]]:
-        noise = generator(seed, Purpose.STATISTICS)
-        for rows in x.split(CHUNK):
-            rows = rows.to(device)
-            batch = Batch.of(rows)
+    def parts() -> Iterator[tuple[Batch, Levels]]:
+        random = generator(seed, Purpose.STATISTICS)
+        for part in chunks(rows, CHUNK):
+            batch = rows.rows(part).to(weights)
             if stochastic:
-                batch = replace(batch, x=(torch.rand(rows.shape, generator=noise).to(device) < rows).to(rows))
-            yield batch, tuple(level.to(device) for level in model.noise(1, len(rows), noise))
+                u = torch.rand(batch.x.shape, generator=random).to(weights.device)
+                batch = replace(batch, x=(u < batch.x).to(weights))
+            yield batch, tuple(level.to(weights.device) for level in model.noise(1, len(batch), random))
 
-    write_statistics(model, chunks)
+    write_statistics(model, parts, partial(infer_all, model))

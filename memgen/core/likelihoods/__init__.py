@@ -1,19 +1,26 @@
 """Distributions over columns: p(x|z) of the data, and the Gaussians of all latent levels.
 
-A *head* is a module (features, columns) that turns features into a distribution; a *distribution* knows per column its
-log_prob, mean, mode and how a uniform number becomes a draw. The model sums over the columns that are observed, so
-mixed tables, masks and categorical columns need no second path. The head also knows `encode(x)`, what Q sees of x, and
-`check(x)`, which values the distribution can give a probability to.
+A *head* is a module (features, columns) that turns features into a distribution. A *distribution* answers two
+questions: log p of the observed columns of x, and how uniform numbers become a draw. Most are `Factorised`: their
+columns are independent, and each has a mean, a mode and quantiles of its own; methods that need this say so
+(`factorised`). The head also knows `encode(x)`, what Q sees of x, and `check(x)`, which values the distribution can give
+a probability to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from jaxtyping import Bool, Float
-from torch import Tensor
-
-from memgen.core.likelihoods.base import Distribution, Head, check_values, draw
+from memgen.core.likelihoods.base import (
+    Distribution,
+    Factorised,
+    Head,
+    IndependentColumns,
+    Likelihood,
+    check_values,
+    draw,
+    factorised,
+)
 from memgen.core.likelihoods.bernoulli import Bernoulli, BernoulliColumns
 from memgen.core.likelihoods.categorical import Categorical, CategoricalColumns
 from memgen.core.likelihoods.count import Count
@@ -32,15 +39,6 @@ LIKELIHOODS: dict[str, Callable[..., Head]] = {
 """name -> f(features, columns, **options), a module h -> Distribution."""
 
 
-def total_log_prob(
-    p: Distribution, x: Float[Tensor, "B columns"], observed: Bool[Tensor, "B columns"] | None = None
-) -> Float[Tensor, "*rows"]:
-    """sum_d log p(x_d) over the observed columns."""
-    if observed is not None:
-        return p.log_prob(x.where(observed, 0)).where(observed, 0).sum(-1)
-    return p.log_prob(x).sum(-1)
-
-
 __all__ = [
     "KINDS",
     "LIKELIHOODS",
@@ -52,13 +50,16 @@ __all__ = [
     "Count",
     "DiscretisedLogistic",
     "Distribution",
+    "Factorised",
     "Gaussian",
     "GaussianColumns",
     "Head",
+    "IndependentColumns",
+    "Likelihood",
     "Mixed",
     "Positive",
     "Real",
     "check_values",
     "draw",
-    "total_log_prob",
+    "factorised",
 ]

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from memgen.core.layers import linear
-from memgen.core.likelihoods.base import Head, set_linear
+from memgen.core.likelihoods.base import Head, IndependentColumns, set_linear
 from memgen.errors import MemgenError
 
 RAREST = 1e-4
@@ -18,12 +18,12 @@ RAREST = 1e-4
 
 
 @dataclass(frozen=True)
-class BernoulliColumns:
+class BernoulliColumns(IndependentColumns):
     """p(x_d = 1) = sigmoid(l_d)."""
 
     logits: Float[Tensor, "*rows columns"]
 
-    def log_prob(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
+    def log_probs(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
         """x*l - log(1 + e^l)"""
         return x * self.logits - F.softplus(self.logits)
 

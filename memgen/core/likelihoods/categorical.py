@@ -10,17 +10,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from memgen.core.layers import linear
-from memgen.core.likelihoods.base import Head, set_linear
+from memgen.core.likelihoods.base import Head, IndependentColumns, set_linear
 from memgen.errors import MemgenError
 
 
 @dataclass(frozen=True)
-class CategoricalColumns:
+class CategoricalColumns(IndependentColumns):
     """x_d in {0, ..., C-1}, p(x_d = c) = softmax(l_d)_c. Values are codes, stored as floats like every other column."""
 
     logits: Float[Tensor, "*rows columns categories"]
 
-    def log_prob(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
+    def log_probs(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
         log_p = torch.log_softmax(self.logits, -1)
         code = x.long().expand(log_p.shape[:-1]).unsqueeze(-1)
         return log_p.gather(-1, code).squeeze(-1)

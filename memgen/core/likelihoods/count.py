@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from memgen.core.layers import linear
-from memgen.core.likelihoods.base import Head, set_linear
+from memgen.core.likelihoods.base import Head, IndependentColumns, set_linear
 from memgen.core.likelihoods.standard import moments
 from memgen.errors import MemgenError
 
@@ -19,13 +19,13 @@ LARGEST = 1e4
 
 
 @dataclass(frozen=True)
-class NegativeBinomialColumns:
+class NegativeBinomialColumns(IndependentColumns):
     """x_d = 0, 1, 2, ... with mean m and variance m + m^2 / r: a Poisson whose rate varies."""
 
     mean: Float[Tensor, "*rows columns"]
     r: Float[Tensor, "*rows columns"]
 
-    def log_prob(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
+    def log_probs(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
         """log G(x+r) - log G(r) - log x! + r log(r/(r+m)) + x log(m/(r+m))"""
         # In float64: of a large x, m or r these are large numbers that nearly cancel.
         r, m, x = self.r.double(), self.mean.double(), x.double()

@@ -10,19 +10,19 @@ from jaxtyping import Float
 from torch import Tensor
 
 from memgen.core.layers import linear
-from memgen.core.likelihoods.base import Head
+from memgen.core.likelihoods.base import Head, IndependentColumns
 
 LOG_2PI = math.log(2 * math.pi)
 
 
 @dataclass(frozen=True)
-class GaussianColumns:
+class GaussianColumns(IndependentColumns):
     """x_d ~ N(mean_d, exp(log_variance_d)); also every q(z|.) and p(z|.), the only kind of latent variable."""
 
     mean: Float[Tensor, "*rows columns"]
     log_variance: Float[Tensor, "*rows columns"]
 
-    def log_prob(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
+    def log_probs(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
         """-(log 2 pi + log s^2 + (x - m)^2 / s^2) / 2"""
         return -0.5 * (LOG_2PI + self.log_variance + (x - self.mean) ** 2 * torch.exp(-self.log_variance))
 

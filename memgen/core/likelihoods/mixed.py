@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from memgen.core.likelihoods.base import Distribution, Head
+from memgen.core.likelihoods.base import Factorised, Head, IndependentColumns
 from memgen.core.likelihoods.bernoulli import Bernoulli
 from memgen.core.likelihoods.categorical import Categorical
 from memgen.core.likelihoods.count import Count
@@ -22,17 +22,17 @@ Kind = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class MixedColumns:
+class MixedColumns(IndependentColumns):
     """Columns of several distributions, in the order of the table."""
 
-    parts: tuple[Distribution, ...]
+    parts: tuple[Factorised, ...]
     places: tuple[Int[Tensor, " _"], ...]
     """The columns of each part."""
     back: Int[Tensor, " columns"]
     """Where each column of the table stands among the parts."""
 
-    def log_prob(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
-        return self._join(p.log_prob(x[..., own]) for p, own in zip(self.parts, self.places, strict=True))
+    def log_probs(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
+        return self._join(p.log_probs(x[..., at]) for p, at in zip(self.parts, self.places, strict=True))
 
     @property
     def mean(self) -> Float[Tensor, "*rows columns"]:
@@ -44,7 +44,7 @@ class MixedColumns:
         return self._join(p.mode for p in self.parts)
 
     def icdf(self, u: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
-        return self._join(p.icdf(u[..., own]) for p, own in zip(self.parts, self.places, strict=True))
+        return self._join(p.icdf(u[..., at]) for p, at in zip(self.parts, self.places, strict=True))
 
     def _join(self, values: object) -> Tensor:
         return torch.cat(list(values), -1)[..., self.back]  # type: ignore[call-overload]
@@ -93,10 +93,10 @@ ANSWERS: dict[str, Answer] = {
 
 
 class Mixed(Head):
-    """One head per kind of column; log p(x|z) is per column, in the units that the table has.
+    """One head per kind of column; log p(x|z) is in the units that the table has.
 
     >>> head = Mixed(4, 3, [("real", 0), ("categorical", 5), ("real", 0)])
-    >>> head(torch.zeros(2, 4)).log_prob(torch.tensor([[0.0, 3.0, 0.5]])).shape
+    >>> head(torch.zeros(2, 4)).log_probs(torch.tensor([[0.0, 3.0, 0.5]])).shape
     torch.Size([2, 3])
     >>> head.encoded
     7
@@ -112,13 +112,13 @@ class Mixed(Head):
         for place, (kind, levels) in enumerate(kinds):
             groups.setdefault((kind, levels if kind == "categorical" else 0), []).append(place)
         places = list(groups.values())
-        heads = [KINDS[kind](features, len(own), floor, levels) for (kind, levels), own in groups.items()]
+        heads = [KINDS[kind](features, len(at), floor, levels) for (kind, levels), at in groups.items()]
         super().__init__(columns, sum(head.encoded for head in heads))
         self.groups = [kind for kind, _ in groups]
         self.parts = nn.ModuleList(heads)
-        for i, own in enumerate(places):
-            self.register_buffer(f"places{i}", torch.tensor(own), persistent=False)
-        self.register_buffer("back", torch.tensor([i for own in places for i in own]).argsort(), persistent=False)
+        for i, at in enumerate(places):
+            self.register_buffer(f"places{i}", torch.tensor(at), persistent=False)
+        self.register_buffer("back", torch.tensor([i for at in places for i in at]).argsort(), persistent=False)
 
     back: Tensor
 
@@ -132,34 +132,32 @@ class Mixed(Head):
 
     @property
     def owners(self) -> Int[Tensor, " encoded"]:
-        return torch.cat([own[part.owners.to(own)] for part, own in self._pairs()])
+        return torch.cat([at[part.owners.to(at)] for part, at in self._pairs()])
 
     def encode(self, x: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows encoded"]:
-        return torch.cat([part.encode(x[..., own]) for part, own in self._pairs()], -1)
+        return torch.cat([part.encode(x[..., at]) for part, at in self._pairs()], -1)
 
     def check(self, x: Float[Tensor, "*rows columns"]) -> None:
-        for part, own in self._pairs():
-            part.check(x[..., own])
+        for part, at in self._pairs():
+            part.check(x[..., at])
 
     def adapt(self, x: Float[Tensor, "rows columns"]) -> None:
-        for part, own in self._pairs():
-            part.adapt(x[..., own])
+        for part, at in self._pairs():
+            part.adapt(x[..., at])
 
     def start(self, weight: Float[Tensor, "encoded features"], mean: Float[Tensor, " encoded"], sigma: float) -> None:
         widths = [part.encoded for part in self.parts]
-        for (part, _), own_weight, own_mean in zip(
-            self._pairs(), weight.split(widths), mean.split(widths), strict=True
-        ):
-            part.start(own_weight, own_mean, sigma)
+        for (part, _), W, m in zip(self._pairs(), weight.split(widths), mean.split(widths), strict=True):
+            part.start(W, m, sigma)
 
-    def expected(self, p: Distribution) -> Float[Tensor, "*rows stated"]:
+    def expected(self, p: Factorised) -> Float[Tensor, "*rows stated"]:
         assert isinstance(p, MixedColumns)
         return torch.cat([self._answer(i).expected(part) for i, part in enumerate(p.parts)], -1)
 
     def decide(self, expected: Float[Tensor, "*rows stated"]) -> Float[Tensor, "*rows columns"]:
         widths = [self._answer(i).width(head) for i, head in enumerate(cast("Iterable[Head]", self.parts))]
         parts = zip(expected.split(widths, -1), self.places, strict=True)
-        decided = [self._answer(i).decide(e, len(own)) for i, (e, own) in enumerate(parts)]
+        decided = [self._answer(i).decide(e, len(at)) for i, (e, at) in enumerate(parts)]
         return torch.cat(decided, -1)[..., self.back]
 
     def _answer(self, part: int) -> Answer:

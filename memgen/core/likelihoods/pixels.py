@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from memgen.core.layers import linear
-from memgen.core.likelihoods.base import Head
+from memgen.core.likelihoods.base import Head, IndependentColumns
 from memgen.core.likelihoods.standard import moments
 from memgen.errors import MemgenError
 
@@ -21,7 +21,7 @@ FLOOR = 0.05 / TOP
 
 
 @dataclass(frozen=True)
-class DiscretisedLogisticColumns:
+class DiscretisedLogisticColumns(IndependentColumns):
     """A logistic distribution, cut at half levels: p(v) = S((v + 1/2 - m)/s) - S((v - 1/2 - m)/s), S = sigmoid, where
     the lowest level takes all that lies below it and the highest all above (Salimans and others, 2017).
     """
@@ -29,7 +29,7 @@ class DiscretisedLogisticColumns:
     location: Float[Tensor, "*rows columns"]
     scale: Float[Tensor, "*rows columns"]
 
-    def log_prob(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
+    def log_probs(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
         """log S(a) + log S(-b) + log(1 - e^(b-a)), which is log(S(a) - S(b)) without a difference of near-equals."""
         above = (x + 0.5 / TOP - self.location) / self.scale
         below = (x - 0.5 / TOP - self.location) / self.scale
@@ -50,7 +50,7 @@ class DiscretisedLogisticColumns:
     def mode(self) -> Float[Tensor, "*rows columns"]:
         """The level of the location, or an end that has gathered more."""
         levels = torch.stack([self._level(self.location), *(torch.full_like(self.location, v) for v in (0, 1))])
-        best = torch.stack([self.log_prob(level) for level in levels]).argmax(0, keepdim=True)
+        best = torch.stack([self.log_probs(level) for level in levels]).argmax(0, keepdim=True)
         return levels.gather(0, best)[0]
 
     def icdf(self, u: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:

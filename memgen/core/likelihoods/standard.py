@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from memgen.core.likelihoods.base import Head, set_linear
+from memgen.core.likelihoods.base import Head, IndependentColumns, set_linear
 from memgen.core.likelihoods.gaussian import Gaussian, GaussianColumns
 from memgen.errors import MemgenError
 
@@ -28,16 +28,16 @@ def moments(x: Float[Tensor, "rows columns"]) -> tuple[Float[Tensor, " columns"]
 
 
 @dataclass(frozen=True)
-class ScaledColumns:
+class ScaledColumns(IndependentColumns):
     """x = shift + scale * y. Everything is computed in units of y, whose squares cannot overflow."""
 
     y: GaussianColumns
     shift: Float[Tensor, " columns"]
     scale: Float[Tensor, " columns"]
 
-    def log_prob(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
+    def log_probs(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
         """log p(y) - log scale"""
-        return self.y.log_prob((x - self.shift) / self.scale) - torch.log(self.scale)
+        return self.y.log_probs((x - self.shift) / self.scale) - torch.log(self.scale)
 
     @property
     def mean(self) -> Float[Tensor, "*rows columns"]:
@@ -86,15 +86,15 @@ class Real(Head):
 
 
 @dataclass(frozen=True)
-class LogNormalColumns:
+class LogNormalColumns(IndependentColumns):
     """log x_d has the distribution `log`."""
 
     log: ScaledColumns
 
-    def log_prob(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
+    def log_probs(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
         """log N(log x) - log x"""
         y = _log(x)
-        return self.log.log_prob(y) - y
+        return self.log.log_probs(y) - y
 
     @property
     def variance(self) -> Float[Tensor, "*rows columns"]:

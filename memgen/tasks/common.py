@@ -1,0 +1,27 @@
+"""What all tasks share: the door where rows are checked."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from memgen.core.batch import Rows, chunks
+from memgen.core.likelihoods import check_values
+from memgen.core.model import GenerativeModel
+from memgen.errors import MemgenError
+
+CHECKED = 1 << 20
+"""Rows at a time."""
+
+
+def check_rows(model: GenerativeModel, rows: Rows, what: str = "the data") -> None:
+    """Refuse, in one line, rows that the model cannot score."""
+    if not len(rows):
+        raise MemgenError(f"{what} must be a table with at least one row, this has none")
+    for part in chunks(rows, CHECKED):
+        x = rows.rows(part).values
+        check_values(model.likelihood, x, what, missing=model.mask, first=part.start)
+
+
+def weights_of(model: GenerativeModel) -> nn.Parameter:
+    """A parameter, for the device and the precision of the model."""
+    return next(model.parameters())

@@ -1,0 +1,145 @@
+"""`impute`: rows in, their missing values filled in."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Generator, Sequence
+from itertools import islice
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from memgen.core.batch import Batch, Rows
+from memgen.core.layers import require_statistics
+from memgen.core.likelihoods import check_values
+from memgen.core.model import GenerativeModel
+from memgen.core.noise import Choices, RowNoise
+from memgen.errors import MemgenError
+from memgen.tasks.common import weights_of
+from memgen.tasks.imputation.answers import Completions, Imputation, collect, join
+from memgen.tasks.imputation.methods import METHODS, Method, method_for
+
+
+def impute(
+    model: GenerativeModel,
+    rows: Rows,
+    method: str | None = None,
+    *,
+    steps: int = 100,
+    keep: int | None = None,
+    draws: int = 0,
+    smooth: bool = False,
+    seed: int = 0,
+    batch_size: int = 250,
+    keys: Sequence[int] | None = None,
+) -> Imputation:
+    """Fill in the entries of the rows that are not observed; in x they may hold anything, NaN too.
+
+    `steps` decoder passes a row, of which the last `keep` count (default: the method's own part); `draws` completions,
+    each a draw from p(x|z) of a state or, with `smooth`, its mean, for binary data that stand for grey levels. Row i
+    depends neither on the batches nor on the rows beside it. Without a method: `importance`, or `gibbs` for draws.
+
+    >>> from memgen.recipes.build import build
+    >>> from memgen.recipes.settings import Recipe
+    >>> model = build(Recipe().override(["model.hidden=[]", "model.latent=2"]), columns=3)
+    >>> rows = Batch.of(torch.tensor([[0.0, 1.0, torch.nan]]))
+    >>> impute(model, rows, steps=20, draws=5).draws[:, 0].unique(dim=0)[:, :2]
+    tensor([[0., 1.],
+            [0., 1.]], dtype=torch.float64)
+    """
+    return join(list(imputations(model, rows, method, steps, keep, draws, smooth, seed, batch_size, keys=keys)))
+
+
+def imputations(
+    model: GenerativeModel,
+    rows: Rows,
+    method: str | None = None,
+    steps: int = 100,
+    keep: int | None = None,
+    draws: int = 0,
+    smooth: bool = False,
+    seed: int = 0,
+    batch_size: int = 250,
+    batch_statistics: bool = False,
+    keys: Sequence[int] | None = None,
+) -> Generator[Imputation, None, None]:
+    """The same, a batch of rows at a time, for progress bars. With `batch_statistics` batch norm uses the statistics of
+    the batch at hand, as the paper's authors did; rows then depend on the rows beside them.
+    """
+    name = method_for(method, draws, model.mask)
+    chosen = METHODS[name]
+    keep = chosen.kept(steps) if keep is None else keep
+    _check_counts(steps, keep, draws, chosen)
+    # Near-equal batches: where batch norm uses a batch's statistics, a short last one would have others.
+    parts = torch.arange(len(rows)).tensor_split(math.ceil(len(rows) / batch_size) or 1)
+    for part in parts:
+        check_incomplete(model, rows.rows(part), name, int(part[0]) if len(part) else 0)
+    if not batch_statistics:
+        require_statistics(model)
+    elif len(rows) < 2:
+        raise MemgenError("one row alone has no batch statistics")
+    inner = copy.deepcopy(model).double().train(batch_statistics)
+    for part in parts:
+        batch, row_keys = _with_mask(rows.rows(part).to(weights_of(inner))), _keys(part, keys)
+        device = batch.x.device
+        noise = RowNoise(seed, row_keys, model.latent, batch.x.shape[1], device)
+        with torch.no_grad():
+            states = islice(chosen.states(inner, batch, steps - keep, noise.steps()), steps - keep, steps)
+            choices = Choices(seed, row_keys, device) if chosen.weighted else None
+            result = collect(inner.likelihood, batch, states, Completions(draws, keep, batch, smooth, choices))
+        _check_finite(result, int(part[0]))
+        yield result
+
+
+def _with_mask(batch: Batch) -> Batch:
+    """The batch, with a mask of what is observed, even where that is everything."""
+    observed = torch.ones_like(batch.x, dtype=torch.bool) if batch.observed is None else batch.observed
+    return Batch(batch.x, observed, batch.label)
+
+
+def _keys(part: Int[Tensor, " B"], keys: Sequence[int] | None) -> Sequence[int]:
+    return part.tolist() if keys is None else [keys[i] for i in part.tolist()]
+
+
+def _check_finite(result: Imputation, before: int) -> None:
+    """Under an unbounded likelihood, a poor encoder, or values that are like nothing it has seen, can drive a chain
+    further and further away."""
+    lost = (~result.mean.isfinite()).any(-1)
+    if bool(lost.any()):
+        raise MemgenError(
+            f"the values that were filled in grew beyond all bounds in {int(lost.sum())} of {len(lost)} rows, first in "
+            f"row {before + int(lost.nonzero()[0, 0]) + 1}: what is observed there lies far from all training rows, or "
+            "this model's encoder does not fit its decoder; leave such rows out, or train it longer"
+        )
+
+
+def _check_counts(steps: int, keep: int, draws: int, method: Method) -> None:
+    if steps < 2:
+        raise MemgenError(f"steps must be at least 2, not {steps}")
+    most = (
+        steps - 1 if method.weighted and not method.masked else steps
+    )  # other weighted states need a completion to start from
+    if not 1 <= keep <= most:
+        raise MemgenError(f"with {steps} steps the number of states to keep must lie between 1 and {most}, not {keep}")
+    if not 0 <= draws <= keep:
+        raise MemgenError(f"{draws} draws need at least as many kept states, and these are {keep}; use more steps")
+
+
+def check_incomplete(model: GenerativeModel, batch: Batch, method: str, first: int = 0) -> None:
+    """Refuse, in one line, observed values that the method cannot use; `first` is the number of the first row."""
+    likelihood, chosen = model.likelihood, METHODS[method]
+    if chosen.masked and not model.mask:
+        raise MemgenError(f"the method {method} is for models that were trained with model.mask=true; this one was not")
+    if chosen.fills_means and likelihood.encoded != likelihood.columns:
+        raise MemgenError(
+            f"the method {method} fills in means, which this likelihood has no code for; use gibbs or mwg"
+        )
+    values = batch.values
+    absent = values.isnan() if batch.observed is None else values.isnan() & batch.observed
+    if bool(absent.any()):
+        row, column = absent.nonzero()[0].tolist()
+        raise MemgenError(f"the data has a NaN among its observed values, first at row {first + row}, column {column}")
+    grey = likelihood.binary and chosen.grey and not bool(((values < 0) | (values > 1)).any())
+    check_values(likelihood, values.round() if grey else values, missing=True, first=first)

@@ -1,0 +1,190 @@
+"""The imputation methods: generators of states (model, batch, burn, noise) -> states without end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count, islice
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from memgen.core.batch import Batch
+from memgen.core.likelihoods import Factorised
+from memgen.core.model import GenerativeModel
+from memgen.core.noise import StepNoise
+from memgen.errors import unknown
+from memgen.tasks.imputation.states import (
+    State,
+    complete,
+    completed,
+    decoded,
+    equally,
+    select,
+    select_fields,
+    total,
+)
+
+AUTHORS_BATCH = 1000
+"""Images whose statistics the authors' program normalised with."""
+COMPLETIONS = 25
+"""Completions whose q proposes, at most: each costs a density at every step."""
+PRIOR = 0.1
+"""Part of the proposals of importance sampling that comes from the prior."""
+
+
+def chain(
+    model: GenerativeModel,
+    batch: Batch,
+    x: Float[Tensor, "B D"],
+    noise: Iterator[StepNoise],
+    fill: Callable[[Factorised, Tensor], Tensor],
+) -> Iterator[State]:
+    """Encode the completed rows, draw z ~ q(z|x), fill in what is missing; from the completion x on, without end."""
+    for eps in noise:
+        p = decoded(model, batch, model.infer(model.encode(completed(batch, x)), eps.normal).z)
+        x = complete(batch, fill(p, eps.uniform))
+        yield equally(x, p)
+
+
+def paper(model: GenerativeModel, batch: Batch, burn: int, noise: Iterator[StepNoise]) -> Iterator[State]:
+    """The paper's: missing values start uniform in [0, 1] and become the decoder's mean at every step."""
+    x = complete(batch, next(noise).uniform)
+    return chain(model, batch, x, noise, fill=lambda p, u: p.mean)
+
+
+def gibbs(model: GenerativeModel, batch: Batch, burn: int, noise: Iterator[StepNoise]) -> Iterator[State]:
+    """Pseudo-Gibbs (Rezende et al., 2014): missing values are drawn from p(x|z). Its law is p(x_mis|x_obs) if q(z|x) is
+    exactly p(z|x).
+    """
+    first = from_prior(model, batch, noise)
+    yield first
+    yield from chain(model, batch, first.x, noise, fill=lambda p, u: p.sample(u))
+
+
+def mwg(model: GenerativeModel, batch: Batch, burn: int, noise: Iterator[StepNoise]) -> Iterator[State]:
+    """Metropolis within Gibbs: z' ~ q(z|x) is a proposal, accepted with probability min(1, r),
+
+        r = p(x, z') q(z|x) / (p(x, z) q(z'|x)),
+
+    then the missing values are drawn from p(x|z). The law of the chain tends to p(x_mis|x_obs), whatever q is
+    (Mattei and Frellsen, 2018). The first half of the burn-in accepts everything, to leave a bad start.
+    """
+    eps = next(noise)
+    z = model.prior(eps.normal, batch)
+    p, log_p_z = decoded(model, batch, z), total(model.log_p_z(batch, z))
+    accepted = torch.ones_like(eps.accept, dtype=torch.bool)
+    for step in count(1):
+        x = complete(batch, p.sample(eps.uniform))
+        yield State(x, p, torch.zeros_like(eps.accept), accepted)
+        eps = next(noise)
+        encoding = model.encode(completed(batch, x))
+        z_new, log_q_new, _ = model.infer(encoding, eps.normal)
+        p_new, log_p_z_new = decoded(model, batch, z_new), total(model.log_p_z(batch, z_new))
+        log_r = log_p_z_new - total(log_q_new) + p_new.log_prob(x)
+        log_r = log_r - (log_p_z - total(model.log_q(encoding, z)) + p.log_prob(x))
+        accepted = (torch.log(eps.accept) < log_r) | (step <= burn // 2)
+        z = tuple(select(accepted, new, old, rows=1) for new, old in zip(z_new, z, strict=True))
+        p, log_p_z = select_fields(accepted, p_new, p), torch.where(accepted, log_p_z_new, log_p_z)
+
+
+def importance(model: GenerativeModel, batch: Batch, burn: int, noise: Iterator[StepNoise]) -> Iterator[State]:
+    """Self-normalised importance sampling. A short Gibbs chain completes the rows; the completions x_1 ... x_R of its
+    second half propose z, in turn, or now and then the prior. The weights know only what was observed:
+
+        w = p(x_obs, z) / (a p(z) + (1 - a) mean_r q(z | x_r)),    a = PRIOR
+
+    One completion alone would be too narrow a proposal wherever much is missing; with a part of the prior no weight can
+    exceed p(x_obs | z) / a, whatever q is (defensive importance sampling: Hesterberg, 1995).
+    """
+    encodings = []
+    for step, state in enumerate(islice(gibbs(model, batch, burn, noise), burn)):
+        yield state
+        if step >= burn // 2 and (step - burn // 2) % math.ceil((burn - burn // 2) / COMPLETIONS) == 0:
+            encodings.append(model.encode(completed(batch, state.x)))
+    for m, eps in enumerate(noise):
+        by_prior = eps.accept < PRIOR  # row by row, so that every number of states has its part of the prior
+        from_q = model.infer(encodings[m % len(encodings)], eps.normal).z
+        from_p = model.prior(eps.normal, batch)
+        z = tuple(select(by_prior, a, b, rows=1) for a, b in zip(from_p, from_q, strict=True))
+        log_qs = torch.stack([total(model.log_q(encoding, z)) for encoding in encodings])
+        log_q = log_qs.logsumexp(0) - math.log(len(encodings))
+        log_p_z = total(model.log_p_z(batch, z))
+        log_proposal = torch.logaddexp(log_p_z + math.log(PRIOR), log_q + math.log1p(-PRIOR))
+        yield _weighted(batch, decoded(model, batch, z), log_p_z - log_proposal)
+
+
+def observed(model: GenerativeModel, batch: Batch, burn: int, noise: Iterator[StepNoise]) -> Iterator[State]:
+    """Self-normalised importance sampling by a Q that was trained on incomplete rows (Mattei and Frellsen, 2019):
+
+        z ~ q(z | x_obs),    w = p(x_obs, z) / q(z | x_obs)
+
+    The rows are encoded once, and every state counts.
+    """
+    encoding = model.encode(batch)
+    for eps in noise:
+        z, log_q, _ = model.infer(encoding, eps.normal)
+        yield _weighted(batch, decoded(model, batch, z), total(model.log_p_z(batch, z)) - total(log_q))
+
+
+def _weighted(batch: Batch, p: Factorised, log_ratio: Float[Tensor, " B"]) -> State:
+    """A state of weight p(x_obs|z) * ratio."""
+    # A proposal may be so far out that nothing of it is finite: it weighs nothing.
+    log_w = (p.log_prob(batch.x, batch.observed) + log_ratio).nan_to_num(nan=-torch.inf)
+    return State(complete(batch, p.mean), p, log_w, torch.ones_like(log_w, dtype=torch.bool))
+
+
+def from_prior(model: GenerativeModel, batch: Batch, noise: Iterator[StepNoise]) -> State:
+    """A start that is possible under any likelihood: z ~ p(z), and what is missing from p(x|z)."""
+    eps = next(noise)
+    p = decoded(model, batch, model.prior(eps.normal, batch))
+    return equally(complete(batch, p.sample(eps.uniform)), p)
+
+
+@dataclass(frozen=True)
+class Method:
+    """An imputation method: a function (model, batch, burn, noise) -> states without end, of which the first `burn` are
+    not kept.
+    """
+
+    states: Callable[[GenerativeModel, Batch, int, Iterator[StepNoise]], Iterator[State]]
+    grey: bool = False
+    """Whether grey levels in [0, 1] will do under a Bernoulli; else x must be what the likelihood models, 0 or 1."""
+    fills_means: bool = False
+    """Whether missing values become means, which is what grey data ask for and a categorical encoder cannot read."""
+    keep: float = 0.5
+    """The last part of the steps that counts; 0: the very last state alone."""
+    weighted: bool = False
+    """Whether the states have weights; else they are a chain."""
+    masked: bool = False
+    """Whether it is for models that were built with `mask`, whose Q reads incomplete rows."""
+
+    def kept(self, steps: int) -> int:
+        return max(1, round(self.keep * steps))
+
+
+METHODS: dict[str, Method] = {
+    "paper": Method(paper, grey=True, fills_means=True, keep=0.0),
+    "gibbs": Method(gibbs, grey=True),
+    "mwg": Method(mwg),
+    "importance": Method(importance, weighted=True),
+    "observed": Method(observed, weighted=True, keep=1.0, masked=True),
+}
+"""name -> an imputation method."""
+
+DEFAULT = "importance"
+"""The best mean on validation images at equal decoder passes (docs/imputation.md)."""
+DEFAULT_MASKED = "observed"
+"""Where Q was trained on incomplete rows."""
+DEFAULT_DRAWS = "gibbs"
+"""For completions: its likelihood is level with the best, and all its states are different, not the few with weight."""
+
+
+def method_for(name: str | None, draws: int, masked: bool = False) -> str:
+    """The named method, or the default for what is asked of a model that was built with `mask`, or not."""
+    chosen = name or (DEFAULT_MASKED if masked else DEFAULT_DRAWS if draws else DEFAULT)
+    if chosen not in METHODS:
+        raise unknown("imputation method", chosen, METHODS)
+    return chosen
