@@ -23,10 +23,14 @@ def evaluate(options: argparse.Namespace) -> dict[str, Any]:
     loaded = read_for(saved, options.data, options.split, whole=True)
     data = loaded.data
     batch = data.fixed(options.split, options.limit)
-    result, seconds = score(run, saved, batch, options.split, options.samples, options.seed, options.fresh, loaded.other)
+    result, seconds = score(
+        run, saved, batch, options.split, options.samples, options.seed, options.fresh, loaded.other
+    )
     if not bool(result.log_p.isfinite().all()):
         bad = int((~result.log_p.isfinite()).sum())
-        raise MemgenError(f"log p(x) is not finite for {bad:,} of {len(batch):,} examples: these weights cannot be used")
+        raise MemgenError(
+            f"log p(x) is not finite for {bad:,} of {len(batch):,} examples: these weights cannot be used"
+        )
     smallest, median = float(result.effective.min()), float(result.effective.median())
     examples = count(len(batch), "example")
     say(options, f"{options.path}, {options.split}: {examples} of {data.name}, scale {data.scale}, {data.binarisation}")

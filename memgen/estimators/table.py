@@ -314,7 +314,15 @@ class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin
             raise MemgenError(f"X has {z.shape[1]} features, but codes have {self._n_features_out}")
         head = self.model_.likelihood
         with torch.no_grad():
-            return _joined(self._decoded(head.decide(head.expected(cast(Factorised, self.model_.decode((z,), Batch.unobserved(len(z), head.columns)))))))
+            return _joined(
+                self._decoded(
+                    head.decide(
+                        head.expected(
+                            cast(Factorised, self.model_.decode((z,), Batch.unobserved(len(z), head.columns)))
+                        )
+                    )
+                )
+            )
 
     @property
     def _n_features_out(self) -> int:

@@ -13,7 +13,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from memgen.core.layers import batch_norms
-from memgen.core.model import DGM, Batch
+from memgen.core.model import DGM, Batch, GenerativeModel, infer_all
 from memgen.core.noise import Purpose, generator, row_keys
 from memgen.core.objective import importance
 from memgen.data.dataset import Dataset
@@ -120,7 +120,7 @@ class _Watch:
         self.best_bounds = torch.zeros(0, dtype=torch.float64)
 
     @torch.no_grad()
-    def bounds(self, model: DGM) -> Float64[Tensor, " m"]:
+    def bounds(self, model: GenerativeModel) -> Float64[Tensor, " m"]:
         """Of every validation row."""
         valid = self.data.valid
         assert valid is not None
@@ -128,7 +128,7 @@ class _Watch:
             collect_statistics(model, self.data.split("train"), seed=self.seed)
         noise = model.noise(VALIDATION_SAMPLES, len(valid), generator(self.seed, Purpose.EVALUATION))
         model.eval()
-        found = importance(model(self.data.split("valid"), noise).log_w).double()
+        found = importance(infer_all(model, self.data.split("valid"), noise).log_w).double()
         model.train()
         return torch.where(found.isfinite(), found, -torch.inf)
 

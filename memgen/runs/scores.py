@@ -87,7 +87,9 @@ def fill(
     return join_rows(parts)
 
 
-def look(model: GenerativeModel, data: Dataset, split: str, limit: int | None, rows: int, samples: int, seed: int) -> Inspection:
+def look(
+    model: GenerativeModel, data: Dataset, split: str, limit: int | None, rows: int, samples: int, seed: int
+) -> Inspection:
     """Inside the memory: preferences from the rows of a split (the first `limit`), nats from the first `rows`."""
     scored = data.fixed(split, rows)
     slots = sum(place.slots for place in require_memory(model))

@@ -9,11 +9,11 @@ import warnings
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int, UInt8
-from torch import Tensor
+from torch import Tensor, nn
 
 from memgen.accelerate.allocator import kept_memory
 from memgen.accelerate.library import flushed_denormals
@@ -22,7 +22,7 @@ from memgen.core.batch import Batch, Rows, chunks
 from memgen.core.layers import batch_norms, forget_statistics, write_statistics
 from memgen.core.likelihoods import Head, check_values
 from memgen.core.memory import sparse_parameters
-from memgen.core.model import GenerativeModel, Levels, infer_all
+from memgen.core.model import DGM, GenerativeModel, Levels, infer_all
 from memgen.core.noise import Purpose, generator
 from memgen.core.objective import BOUNDS, CHOOSING, ESTIMATORS, local_reconstruction, loss
 from memgen.data.dataset import Dataset
@@ -189,7 +189,8 @@ def begin(model: GenerativeModel, recipe: Recipe, compiled: bool = False) -> Sta
     settings = recipe.training
     device = next(model.parameters()).device
     averaged = copy.deepcopy(model) if settings.ema else None
-    optimizer = Adam(model, averaged, sparse_parameters(model))
+    modules = cast(nn.Module, model), cast("nn.Module | None", averaged)
+    optimizer = Adam(*modules, sparse_parameters(model))
     own = generator(settings.seed, Purpose.TRAINING, device)
     nothing = torch.empty(0, device=device)
     value = compiled_loss(model, recipe) if compiled else None
@@ -361,7 +362,7 @@ def train_step(state: State, batch: Batch, recipe: Recipe, steps: int) -> Float[
     # `step_loss` says what is computed. For the paper's models fused/ has the same loss and gradients written down,
     # with the KL term in full: without it 1.6 times as long at K = 1 on MNIST (benchmarks/pieces.py).
     whole = state.compiled is None and beta == 1
-    step = state.written.find(model, objective, batch, noise) if whole else None
+    step = state.written.find(model, objective, batch, noise) if whole and isinstance(model, DGM) else None
     if step is not None:
         report = step(batch, noise)
     else:
