@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from memgen.cli.reading import rows_to_score
+from memgen.core.batch import Batch
 from memgen.runs.run import read_model
 from memgen.tasks.density import standard_error
 from memgen.tasks.imputation import DEFAULT, METHODS, Imputation, impute
@@ -75,7 +76,7 @@ def main() -> None:
             clock = time.perf_counter()
             keep = 1 if name == "paper-last" else kept
             method = name.removesuffix("-last")
-            result = impute(saved.model, x, ~missing, method, steps=options.steps, keep=keep, seed=options.seed)
+            result = impute(saved.model, Batch(x, ~missing), method, steps=options.steps, keep=keep, seed=options.seed)
             seconds = time.perf_counter() - clock
             rows.append(tell(pattern, name, result, squared_error(result.mean, x, missing), seconds))
             found[name] = result

@@ -98,7 +98,7 @@ def _error(error: SquaredError) -> dict[str, float]:
 
 def svm(run: Run, saved: Saved, data: Dataset) -> Analysed:
     """A linear Crammer-Singer SVM without intercept on the last deterministic layer of Q, regularisation 1e-4."""
-    x = {split: features(saved.model, data.rows(split)).last for split in ("train", "valid", "test")}
+    x = {split: features(saved.model, data.split(split)).last for split in ("train", "valid", "test")}
     train = torch.cat([x["train"], x["valid"]]), torch.cat([data.labels["train"], data.labels["valid"]])
     result = classify(train, (x["test"], data.labels["test"]))
     numbers = {

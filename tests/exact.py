@@ -7,15 +7,23 @@ such nets has a Gaussian p(x).
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import dataclass
 
+import pytest
 import torch
 from torch import Tensor, nn
 
+from memgen.core.batch import Batch
 from memgen.core.layers import EPSILON, NORMS, BatchNorm, Dense, MemoryLayer
 from memgen.core.likelihoods import Gaussian
 from memgen.core.memory import ATTENTIONS, Memory, Mlp
-from memgen.core.model import DGM, Conditional
+from memgen.core.model import DGM, Conditional, GenerativeModel
+from memgen.recipes.settings import Recipe
+from memgen.tasks.density import log_likelihood
+from memgen.tasks.sampling import sample
+from memgen.training.fit import fit
 
 
 def _generator(seed: int) -> torch.Generator:
@@ -105,3 +113,51 @@ def linear_gaussian(levels: int = 1, norm: str = "batch", off: float = 0.0) -> L
         p.append(linear_net(C, c, torch.full((d,), t2).log(), norm, True, 5))
     covariance = s2 * torch.eye(D) + A @ torch.diag(prior_variance) @ A.T
     return LinearGaussian(DGM(q, p).eval(), A @ prior_mean + b, covariance)
+
+
+def all_rows(D: int, label: int | None = None) -> Batch:
+    """Every row of D binary columns, all of one class."""
+    x = torch.tensor(list(itertools.product([0.0, 1.0], repeat=D)))
+    return Batch(x, label=None if label is None else torch.full((len(x),), label))
+
+
+def quadrature(model: GenerativeModel, rows: Batch, points: int = 81) -> Tensor:
+    """log p(x) = log of the integral of p(x, z), by the rectangle rule, for levels of one variable each."""
+    axis = torch.linspace(-8, 8, points)
+    grid = torch.cartesian_prod(*[axis] * len(model.latent)).view(-1, len(model.latent))
+    z = tuple(level.view(-1, 1, 1).expand(-1, len(rows), 1) for level in grid.T)
+    with torch.no_grad():
+        joint = model.joint(rows, z)
+    log_p = sum(joint.log_p_z, joint.log_p_x).double()
+    return log_p.logsumexp(0) + len(z) * math.log(float(axis[1] - axis[0]))
+
+
+def check_density(model: GenerativeModel, rows: Batch, samples: int = 2000) -> Tensor:
+    """Of a trained model and all x there are: p(x) sums to one, the estimate of log p(x) is within its error of the
+    integral, and draws have the mean of p(x). Returns log p(x)."""
+    exact = quadrature(model, rows)
+    assert float(exact.exp().sum()) == pytest.approx(1, abs=1e-5)
+    result = log_likelihood(model, rows, samples)
+    error = (1 / result.effective - 1 / samples).sqrt()
+    assert ((result.log_p - exact).abs() < 5 * error + 1e-4).all()
+    label = None if rows.label is None else rows.label[:1].expand(10_000)
+    draws = sample(model, 10_000, draw=True, label=label).double()
+    mean = exact.exp() @ rows.x.double()
+    assert ((draws.mean(0) - mean).abs() < 5 * (mean * (1 - mean) / 10_000).sqrt() + 1e-5).all()
+    return exact
+
+
+def prototypes(n: int, D: int, flip: float = 0.1, seed: int = 0) -> Batch:
+    """Rows of two classes, the first half of whose columns is 1 in class 0 and the second in class 1, but for noise."""
+    g = _generator(seed)
+    label = torch.randint(2, (n,), generator=g)
+    first = torch.arange(D) < D // 2
+    x = torch.where(label.unsqueeze(1) == 0, first, ~first)
+    return Batch((x ^ (torch.rand(n, D, generator=g) < flip)).float(), label=label)
+
+
+def check_training(model: GenerativeModel, rows: Batch, *more: str, gain: float = 0.3) -> None:
+    """The bound rises by as many nats or more."""
+    shared = ["training.epochs=30", "training.batch_size=50", "training.rate=0.01", "training.evaluate_every=0"]
+    bounds = [epoch.bound for epoch in fit(model, rows, Recipe().override([*shared, *more]))]
+    assert bounds[-1] > bounds[0] + gain, (bounds[0], bounds[-1])

@@ -328,7 +328,7 @@ def test_a_step_is_not_taken_where_autograd_would_do_otherwise() -> None:
     with torch.autocast("cpu"):
         assert not taken()
     assert not taken(Batch(batch.x, batch.x > 2))
-    assert not taken(Batch(batch.x, context=batch.x))
+    assert taken(Batch(batch.x, label=torch.zeros(len(batch), dtype=torch.int64)))
     assert taken()
 
 

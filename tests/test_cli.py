@@ -577,7 +577,7 @@ def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path, capsys: pytest
 
 
 def test_what_a_newcomer_gets_wrong_in_python(run: Path, tmp_path: Path) -> None:
-    model, x = memgen.load(run), memgen.dataset("digits").fixed("test")[:6]
+    model, x = memgen.load(run), memgen.dataset("digits").fixed("test").x[:6]
     reference = memgen.log_likelihood(model, Batch.of(x), 20).log_p
     for same in (x.double(), x.int(), x.numpy()):
         assert memgen.log_likelihood(model, Batch.of(same), 20).log_p.equal(reference)
@@ -643,7 +643,7 @@ def test_library_save_and_load_give_the_same_model(tmp_path: Path) -> None:
     list(memgen.fit(model, data, recipe))
     memgen.save(model, tmp_path / "m.safetensors", recipe)
     again = memgen.load(tmp_path / "m.safetensors")
-    x = data.fixed("test")[:20]
+    x = data.fixed("test").x[:20]
     assert memgen.log_likelihood(again, Batch.of(x), 50).log_p.equal(
         memgen.log_likelihood(model, Batch.of(x), 50).log_p
     )

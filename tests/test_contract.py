@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from memgen.core.layers import NORMS
-from memgen.core.likelihoods import LIKELIHOODS, Head, check_values, draw
+from memgen.core.likelihoods import LIKELIHOODS, Head, check_values, draw, factorised
 from memgen.core.memory import ATTENTIONS, COMPOSITIONS, SPARSE_ATTENTIONS, Memory
 from memgen.core.model import Batch
 from memgen.core.objective import BOUNDS, CHOOSING, ESTIMATORS, importance
@@ -70,14 +70,17 @@ def test_likelihood(name: str, rows: tuple[int, ...]) -> None:
     head = LIKELIHOODS[name](4, 3, **OPTIONS.get(name, {}))
     assert isinstance(head, Head)
     p = head(torch.randn(*rows, 4))
-    x = draw(p, torch.Generator().manual_seed(0))
+    x = draw(p, (*rows, 3), torch.Generator().manual_seed(0))
     assert x.shape == p.mean.shape == p.mode.shape == (*rows, 3)
-    assert p.log_prob(x).shape == (*rows, 3)
-    assert p.log_prob(x[..., :1, :]).shape == (*rows, 3)  # x broadcasts against the samples
+    assert p.log_probs(x).shape == (*rows, 3)
+    assert p.log_prob(x[..., :1, :]).shape == rows  # x broadcasts against the samples
+    observed = torch.tensor([True, False, True]).expand_as(x)
+    torch.testing.assert_close(p.log_prob(x, observed), p.log_probs(x)[..., [0, 2]].sum(-1))
+    assert factorised(p, "this test") is p
     check_values(head, x.reshape(-1, 3))
     check_values(head, p.mode.reshape(-1, 3))
     assert head.encode(x).shape == (*rows, head.encoded)
-    assert (p.log_prob(p.mode) >= p.log_prob(x) - 1e-6).all()  # nothing is likelier than the mode
+    assert (p.log_probs(p.mode) >= p.log_probs(x) - 1e-6).all()  # nothing is likelier than the mode
 
 
 @pytest.mark.parametrize("name", BOUNDS)
@@ -133,4 +136,4 @@ def test_data_set(name: str) -> None:
         assert not data.labels or len(data.labels[split]) == len(x)
         head = LIKELIHOODS[data.likelihood](2, source.columns)
         assert isinstance(head, Head)
-        check_values(head, data.fixed(split, 50))
+        check_values(head, data.fixed(split, 50).x)

@@ -45,14 +45,14 @@ def sha256(x: torch.Tensor) -> str:
 )
 def test_binarised_mnist_test_set_is_the_published_one(name: str, expected: str) -> None:
     data = dataset(name)
-    assert sha256(data.fixed("test")) == expected
+    assert sha256(data.fixed("test").x) == expected
     assert [len(data.rows(split)) for split in ("train", "valid", "test", "train+valid")] == [
         50_000,
         10_000,
         10_000,
         60_000,
     ]
-    assert data.fixed("test", 7).equal(data.fixed("test")[:7])
+    assert data.fixed("test", 7).x.equal(data.fixed("test").x[:7])
 
 
 @needs_data
@@ -83,7 +83,7 @@ def test_frey_faces() -> None:
     data = dataset("frey_faces")
     assert [len(data.rows(split)) for split in ("train", "valid", "test", "train+valid")] == [1700, 165, 100, 1865]
     assert data.likelihood == "gaussian"
-    assert data.fixed("test").equal(data.rows("test"))
+    assert data.fixed("test").x.equal(data.rows("test"))
     assert (data.rows("train") * 256).round().sub(data.rows("train") * 256).abs().max() == 0
 
 
@@ -96,7 +96,7 @@ def test_digits() -> None:
 
     original = torch.tensor(load_digits().data / 16, dtype=torch.float32)
     assert sorted(map(tuple, together.tolist())) == sorted(map(tuple, original.tolist()))
-    assert data.fixed("test").unique().tolist() == [0, 1]
+    assert data.fixed("test").x.unique().tolist() == [0, 1]
 
 
 def test_shuffle_is_a_permutation_and_stays_what_it_is() -> None:

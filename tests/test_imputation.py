@@ -170,9 +170,10 @@ def test_on_binary_data_with_a_random_encoder_the_law_is_that_of_exact_enumerati
     all_x = x[3].repeat(8, 1)
     all_x[:, missing] = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * 3)
     with torch.no_grad():
-        z = model.prior(model.noise(1, 200_000, torch.Generator().manual_seed(2)))[0][0]
-        p_x = model.decode(z)
-        p = torch.stack([p_x.log_prob(row).sum(-1).exp().mean() for row in all_x])
+        nothing = Batch.unobserved(200_000, 6)
+        z = model.prior(model.noise(1, 200_000, torch.Generator().manual_seed(2)), nothing)
+        p_x = model.decode((z[0][0],), nothing)
+        p = torch.stack([p_x.log_prob(row).exp().mean() for row in all_x])
     p = p / p.sum()
     copies = 2000
     rows, observed = x[3].expand(copies, -1), (~missing).expand(copies, -1)

@@ -211,7 +211,7 @@ def test_inspection_works_for_any_attention_and_without_labels(kind: str, labell
     model, x = stirred(*(TWO if kind == "levels" else ()))
     model = sparse(model) if kind == "sparse" else model
     labels = torch.arange(30) % 4 if labelled else None
-    found = inspect(model, x, x[:10], x, labels, samples=20)
+    found = inspect(model, Batch.of(x, labels), Batch.of(x[:10]), x, samples=20)
     assert len(found.layers) == 2
     for layer in found.layers:
         assert layer.usage.share.sum().item() == pytest.approx(1, abs=1e-5)

@@ -123,7 +123,7 @@ def test_statistics_of_older_weights_cannot_be_used_unnoticed() -> None:
     """Leaving `fit` after an epoch that was not evaluated: the weights have moved on, the statistics are gone."""
     recipe = Recipe.named("digits-vae").override(["training.epochs=9", "training.evaluate_every=2", "training.ema=0"])
     data, model = dataset("digits"), build(recipe)
-    x = data.fixed("test")[:20]
+    x = data.fixed("test").x[:20]
     stream = fit(model, data, recipe)
     next(stream), next(stream)
     log_likelihood(model, Batch.of(x), 5)  # the second was evaluated

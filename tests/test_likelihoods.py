@@ -16,7 +16,7 @@ def test_bernoulli_decoder_sums_to_one_over_all_x() -> None:
     torch.manual_seed(0)
     p = Bernoulli(3, 5)(3 * torch.randn(4, 3))
     space = torch.tensor(list(itertools.product([0.0, 1.0], repeat=5)))
-    total = torch.stack([p.log_prob(x).sum(-1).exp() for x in space]).sum(0)
+    total = torch.stack([p.log_prob(x).exp() for x in space]).sum(0)
     torch.testing.assert_close(total, torch.ones(4))
 
 
@@ -24,7 +24,7 @@ def test_categorical_decoder_sums_to_one_over_all_x() -> None:
     torch.manual_seed(0)
     p = Categorical(3, 3, 4)(torch.randn(6, 3))
     space = torch.tensor(list(itertools.product(range(4), repeat=3))).float()
-    total = torch.stack([p.log_prob(x).sum(-1).exp() for x in space]).sum(0)
+    total = torch.stack([p.log_prob(x).exp() for x in space]).sum(0)
     torch.testing.assert_close(total, torch.ones(6))
 
 
@@ -37,17 +37,17 @@ def test_gaussian_decoder_is_the_normal_density_above_its_floor() -> None:
     assert sigma.min() >= 0.4
     torch.testing.assert_close(sigma**2, head.log_variance(h).exp() + 0.4**2)
     x = torch.randn(50, 2)
-    torch.testing.assert_close(p.log_prob(x), torch.distributions.Normal(p.mean, sigma).log_prob(x))
+    torch.testing.assert_close(p.log_probs(x), torch.distributions.Normal(p.mean, sigma).log_prob(x))
     with torch.no_grad():
         head.log_variance.bias.fill_(-200.0)
-    assert head(h).log_prob(head(h).mean).max() <= -math.log(0.4 * math.sqrt(2 * math.pi)) + 1e-4
+    assert head(h).log_probs(head(h).mean).max() <= -math.log(0.4 * math.sqrt(2 * math.pi)) + 1e-4
 
 
 def test_extreme_logits_stay_finite() -> None:
     head = Bernoulli(1, 1)
     with torch.no_grad():
         head.logits.weight.fill_(1.0)
-    log_p = head(torch.tensor([[-200.0], [200.0]])).log_prob(torch.tensor([[0.0], [1.0]]))
+    log_p = head(torch.tensor([[-200.0], [200.0]])).log_probs(torch.tensor([[0.0], [1.0]]))
     torch.testing.assert_close(log_p, torch.zeros(2, 1))
     assert head(torch.tensor([[200.0]])).log_prob(torch.tensor([[0.0]])).item() == pytest.approx(-200)
 
@@ -56,17 +56,17 @@ def test_extreme_logits_stay_finite() -> None:
 def test_draws_have_the_stated_mean(head: torch.nn.Module) -> None:
     torch.manual_seed(0)
     p = head(torch.randn(1, 3).expand(20_000, 3))
-    x = draw(p, torch.Generator().manual_seed(1))
+    x = draw(p, p.mean.shape, torch.Generator().manual_seed(1))
     error = x.std(0) / 20_000**0.5
     assert ((x.mean(0) - p.mean[0]).abs() < 5 * error).all()
     check_values(head, x)  # type: ignore[arg-type]
-    assert x.equal(draw(p, torch.Generator().manual_seed(1)))
+    assert x.equal(draw(p, p.mean.shape, torch.Generator().manual_seed(1)))
 
 
 def test_categorical_draws_follow_the_probabilities_and_the_mode_is_the_likeliest() -> None:
     torch.manual_seed(0)
     p = Categorical(3, 1, 4)(torch.randn(1, 3).expand(40_000, 3))
-    x = draw(p, torch.Generator().manual_seed(1)).squeeze(-1)
+    x = draw(p, p.mean.shape, torch.Generator().manual_seed(1)).squeeze(-1)
     frequency = torch.bincount(x.long(), minlength=4) / len(x)
     probability = torch.softmax(p.logits[0, 0], -1)
     torch.testing.assert_close(frequency, probability.detach(), atol=0.015, rtol=0)

@@ -132,7 +132,7 @@ def test_images_with_colours_get_a_likelihood_of_bytes(home: Path, capsys: pytes
     saved = read_model(Path(run_of(home, "photos")))
     assert saved.recipe.model.likelihood == "discretised_logistic"
     assert saved.form == Form((6, 5, 3), None, 255, ("cat", "dog"))
-    x = read_own(home / "photos").fixed("test")
+    x = read_own(home / "photos").fixed("test").x
     result = told(capsys, ["evaluate", run_of(home, "photos"), "--samples", "20"])
     library = memgen.log_likelihood(saved.model, Batch.of(x), 20)
     assert result["log_likelihood"] == pytest.approx(library.mean, abs=1e-3)
@@ -206,7 +206,7 @@ def test_reading_many_images_shows_progress(
 @pytest.mark.parametrize("name", ["table.csv", "array.npy"])
 def test_a_table_is_scored_in_its_own_units(name: str, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved = read_model(Path(run_of(home, name)))
-    x = read_own(home / name, columns=saved.form.columns).fixed("test")
+    x = read_own(home / name, columns=saved.form.columns).fixed("test").x
     result = told(capsys, ["evaluate", run_of(home, name), "--samples", "20"])
     assert result["log_likelihood"] == pytest.approx(memgen.log_likelihood(saved.model, Batch.of(x), 20).mean, abs=1e-3)
     assert result["bits_per_dimension"] is None
@@ -266,7 +266,7 @@ def test_other_data_of_the_same_form_can_be_scored(home: Path, here: Path, capsy
     write_table(here / "other.csv", rows, ["temp", "town", "age", "income", "member", "labels"])
     result = told(capsys, ["evaluate", run, "--data", "other.csv", "--samples", "20"])
     schema = read_model(Path(run)).form.columns
-    x = read_own(here / "other.csv", columns=schema, whole=True).fixed("test")
+    x = read_own(here / "other.csv", columns=schema, whole=True).fixed("test").x
     assert result["examples"] == len(x) == len(rows)  # no training has seen any of them
     assert result["log_likelihood"] == pytest.approx(
         memgen.log_likelihood(memgen.load(run), Batch.of(x), 20).mean, abs=1e-3

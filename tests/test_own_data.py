@@ -95,9 +95,9 @@ def test_a_table_of_all_kinds(tmp_path: Path) -> None:
 
 def test_splits_of_rows_with_holes_can_be_scored(tmp_path: Path) -> None:
     data = read_own(table(tmp_path / "people.csv"))
-    assert torch.equal(data.fixed("train").isnan(), data.rows("train").isnan())
+    assert torch.equal(data.fixed("train").x.isnan(), data.rows("train").isnan())
     grey = Dataset("grey", torch.tensor([[0.5, NAN, 1.0]] * 50), stochastic=True)
-    fixed = grey.fixed("train")
+    fixed = grey.fixed("train").x
     assert fixed[:, 1].isnan().all()
     assert set(fixed[:, 0].tolist()) == {0.0, 1.0}
 

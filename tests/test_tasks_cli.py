@@ -74,7 +74,7 @@ def test_impute_prints_its_promised_keys_and_agrees_with_the_library(
 ) -> None:
     result = told(capsys, ["impute", str(runs["mem"]), "--pattern", pattern, "--limit", "40", "--steps", "20"])
     assert result.keys() >= {"mse", "standard_error", "pattern", "method", "steps", "missing"}
-    x = memgen.dataset("digits").fixed("test", 40)
+    x = memgen.dataset("digits").fixed("test", 40).x
     missing = missing_entries(pattern, (8, 8), 64, 40)
     own = squared_error(impute(memgen.load(runs["mem"]), Batch(x, ~missing), steps=20).mean, x, missing)
     assert result["mse"] == pytest.approx(own.mean)
@@ -131,7 +131,7 @@ def test_all_methods_of_a_model_stand_side_by_side(
 
 
 def holes(n: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
-    x = memgen.dataset("digits").fixed("test", n)
+    x = memgen.dataset("digits").fixed("test", n).x
     missing = missing_entries("rand-0.3", (8, 8), 64, n)
     missing[0] = False
     return x, missing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -43,7 +43,7 @@ PEER_BATCHES = (100, 500)
 
 def memgen_scores(model: DGM, x: Float[Tensor, "images D"], samples: int) -> Action:
     """log p(x) of all rows, as `memgen evaluate` has it."""
-    return partial(log_likelihood, model, x, samples, batch_size=BATCH_SIZE)
+    return partial(log_likelihood, model, Batch(x), samples, batch_size=BATCH_SIZE)
 
 
 def products_alone(found: list[Product], batches: int, passes: int) -> Action:
@@ -61,7 +61,7 @@ def trained(rows: Float[Tensor, "N D"], recipe: Recipe, steps: int) -> DGM:
     """A model after a few steps, with the statistics of its weights."""
     state, train = memgen_steps(rows, recipe)
     train(steps)
-    model = state.model.eval()
+    model = cast(DGM, state.model).eval()
     collect_statistics(model, Batch(rows), stochastic=True)
     return model
 

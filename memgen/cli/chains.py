@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from memgen.cli.command import say
+from memgen.core.batch import Batch
 from memgen.core.model import DGM
 from memgen.runs.scores import fill
 from memgen.tasks.imputation import METHODS, Imputation
@@ -38,7 +39,7 @@ class Chains(NamedTuple):
 
     def fill(self, x: Float[Tensor, "N D"], observed: Bool[Tensor, "N D"], **more: Any) -> Imputation:
         shared: dict[str, Any] = {"steps": self.steps, "keep": self.keep, "draws": self.draws, "seed": self.seed}
-        return fill(self.model, x, observed, self.method, **shared, **more)
+        return fill(self.model, Batch(x, observed), self.method, **shared, **more)
 
     def carried(self, result: Imputation) -> dict[str, float | None]:
         """How many states carry the answer."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from memgen.cli.reading import data_for, image_shape, require_images
+from memgen.core.batch import Batch
 from memgen.data.columns import Columns
 from memgen.data.output import write_atomically
 from memgen.data.texts import as_values, csv_text
@@ -114,15 +115,15 @@ def means_and_draws(drawing: Drawing) -> dict[str, Tensor]:
     """Means of p(x|z) and draws from it, of the same z."""
     wishes = drawing.wishes
     n = min(wishes.n, 2 * COLUMNS)
-    shared = {"seed": wishes.seed, "hold": wishes.hold}
-    means, draws = (sample(drawing.saved.model, n, draw=draw, **shared) for draw in (False, True))
+    model, seed, hold = drawing.saved.model, wishes.seed, wishes.hold
+    means, draws = (sample(model, n, seed=seed, draw=draw, hold=hold) for draw in (False, True))
     return paired(means, draws, "mean", "draw")
 
 
 def reconstructed(drawing: Drawing) -> dict[str, Tensor]:
     """The first images: nothing is picked."""
     x = drawing.data_rows()[: min(drawing.wishes.n, 4 * COLUMNS)]
-    return paired(x, reconstruct(drawing.saved.model, x), "data", "reconstruction")
+    return paired(x, reconstruct(drawing.saved.model, Batch.of(x)), "data", "reconstruction")
 
 
 def paired(a: Float[Tensor, "n D"], b: Float[Tensor, "n D"], first: str, second: str) -> dict[str, Tensor]:
@@ -142,15 +143,15 @@ def interpolated(drawing: Drawing) -> dict[str, Tensor]:
     rows = {}
     for i, j in pairs:
         a, b = drawing.pick(x, i), drawing.pick(x, j)
-        between = interpolate(drawing.saved.model, a, b, COLUMNS - 2)[0]
+        between = interpolate(drawing.saved.model, Batch.of(a), Batch.of(b), COLUMNS - 2)[0]
         rows[f"{i} to {j}"] = torch.cat([a, between, b])
     return rows
 
 
 def walked(drawing: Drawing) -> dict[str, Tensor]:
     x, model = drawing.pick(drawing.data_rows(), drawing.wishes.images[0]), drawing.saved.model
-    circles = walk(model, x, COLUMNS, RADII, seed=drawing.wishes.seed)
-    start = {"image, reconstruction": torch.cat([x, reconstruct(model, x)])}
+    circles = walk(model, Batch.of(x), COLUMNS, RADII, seed=drawing.wishes.seed)
+    start = {"image, reconstruction": torch.cat([x, reconstruct(model, Batch.of(x))])}
     return start | {f"radius {radius:g}": row for radius, row in zip(RADII, circles, strict=True)}
 
 

@@ -48,7 +48,7 @@ def command(path: Path, data: str | None, output: Path, overwrite: bool, device:
     for split in SPLITS:
         if split != "train" and getattr(rows, split) is None:
             continue
-        extracted = features(saved.model, rows.rows(split))
+        extracted = features(saved.model, rows.split(split))
         arrays |= {f"{split}_mean": extracted.mean.numpy(), f"{split}_last": extracted.last.numpy()}
         if split in rows.labels:
             arrays[f"{split}_labels"] = rows.labels[split].numpy()

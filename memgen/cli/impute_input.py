@@ -13,6 +13,7 @@ from memgen.cli.chains import Chains
 from memgen.cli.command import count, say
 from memgen.cli.output import check_writable
 from memgen.cli.reading import image_shape
+from memgen.core.batch import Batch
 from memgen.core.noise import BINARISATION_SEED, binarise
 from memgen.data.incomplete import Incomplete, Table, read_incomplete
 from memgen.data.incomplete_tables import TextTable
@@ -45,7 +46,7 @@ def impute_input(saved: Saved, chains: Chains, files: Files) -> dict[str, Any]:
     given = read(saved, files)
     seen = as_modelled(saved, given, chains)
     try:
-        check_incomplete(saved.model, seen.x, seen.observed, chains.method)
+        check_incomplete(saved.model, Batch(seen.x, seen.observed), chains.method)
     except MemgenError as error:
         raise MemgenError(f"{files.source}: {str(error).removeprefix('the data: ')}") from None
     result = chains.fill(seen.x, seen.observed, smooth=seen.grey)

@@ -101,7 +101,7 @@ def rows_of(chains: Chains, task: Task, data: Dataset) -> tuple[Float[Tensor, "N
         return grey, "as the data set has them"
     if task.values == "grey" or (task.values == "auto" and chains.fills_means):
         return grey, GREY
-    return data.fixed(task.split, task.limit), data.binarisation
+    return data.fixed(task.split, task.limit).values, data.binarisation
 
 
 def with_batch_statistics(chains: Chains, x: Float[Tensor, "N D"], missing: Bool[Tensor, "N D"]) -> SquaredError | None:

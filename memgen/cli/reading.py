@@ -177,7 +177,7 @@ def _mapped(data: Dataset, change: Callable[[torch.Tensor], torch.Tensor]) -> Da
 def rows_to_score(saved: Saved, split: str, limit: int | None) -> tuple[torch.Tensor, Dataset]:
     """The rows of a split that log p(x) is asked of, binarised once where they must be."""
     data = read_for(saved, None, split).data
-    return data.fixed(split, limit), data
+    return data.fixed(split, limit).values, data
 
 
 def image_shape(saved: Saved) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from memgen.core.layers import linear
+from memgen.core.layers import Module, linear
 from memgen.core.sparse import largest_sums, read_rows
 from memgen.errors import MemgenError
 
@@ -34,7 +34,7 @@ MEMORY_SCALE = 0.01
 
 @dataclass(frozen=True)
 class Preference:
-    """h_a: how much an input wants of each slot; dense over all slots, or for a chosen few and which they are."""
+    """h_a: how much an input prefers each slot; dense over all slots, or for a chosen few and which they are."""
 
     weights: Float[Tensor, "*rows chosen"]
     index: Int[Tensor, "*rows chosen"] | None = None
@@ -126,7 +126,7 @@ class Memory(nn.Module):
     def forward(self, h_a: Preference) -> Float[Tensor, "*rows features"]:
         if h_a.index is None:
             return h_a.weights @ self.M
-        if not self.sparse:  # a small memory that somebody asks for chosen slots: a plain gather, dense gradients
+        if not self.sparse:  # a small memory that is asked for chosen slots: a plain gather, dense gradients
             return (h_a.weights.unsqueeze(-1) * self.M[h_a.index]).sum(-2)
         return read_rows(self.M, h_a.index, h_a.weights)
 
@@ -168,7 +168,7 @@ class Mlp(nn.Module):
         return torch.relu(a + self.b1 * c)
 
 
-def sparse_parameters(model: nn.Module) -> list[str]:
+def sparse_parameters(model: Module) -> list[str]:
     """Names of the parameters whose gradients are sparse: memories of which only chosen rows are read."""
     return [f"{name}.M" for name, module in model.named_modules() if isinstance(module, Memory) and module.sparse]
 

@@ -97,10 +97,15 @@ class GenerativeModel(Module, Protocol):
     z may be one tensor, the levels of a hierarchy or the steps of a recurrence: a tuple of tensors, one per level.
     """
 
-    latent: tuple[int, ...]
-    """Size of z at each level, from the data upwards."""
-    mask: bool
-    """Whether Q is told which entries are observed, and so can read rows with missing values."""
+    @property
+    def latent(self) -> tuple[int, ...]:
+        """Size of z at each level, from the data upwards."""
+        ...
+
+    @property
+    def mask(self) -> bool:
+        """Whether Q is told which entries are observed, and so can read rows with missing values."""
+        ...
 
     @property
     def likelihood(self) -> Likelihood:
@@ -171,12 +176,14 @@ class Conditional(nn.Module):
         self.skip = skip and len(layers) > 0
 
     def forward(self, h: Float[Tensor, "*rows inputs"]) -> tuple[Distribution, tuple[Activation, ...]]:
-        features, inputs = [], h
+        features, inputs = list[Activation](), h
         for layer in self.layers:
-            h = layer(h)
-            if isinstance(h, Activation):  # what has nothing to learn, such as a View, returns a tensor
-                features.append(h)
-                h = h.output
+            answer: Activation | Tensor = layer(h)
+            if isinstance(answer, Activation):
+                features.append(answer)
+                h = answer.output
+            else:  # what has nothing to learn, such as a View
+                h = answer
         return self.head(torch.cat([h, inputs], -1) if self.skip else h), tuple(features)
 
 
@@ -244,9 +251,7 @@ class DGM(nn.Module):
     def log_q(self, encoding: Encoding, z: Levels, *, fixed: bool = False) -> Terms:
         """log q of given z, per level; with `fixed` the parameters of q are constants, while paths through z count."""
         first = encoding.q.detach() if fixed else encoding.q
-        above = [
-            (_as_constant(net, z_l) if fixed else net(z_l))[0] for net, z_l in zip(self.q[1:], z[:-1], strict=True)
-        ]
+        above = [(as_constant(net, z_l) if fixed else net(z_l))[0] for net, z_l in zip(self.q[1:], z[:-1], strict=True)]
         return tuple(q.log_prob(z_l) for q, z_l in zip([first, *above], z, strict=True))
 
     def joint(self, batch: Batch, z: Levels) -> Joint:
@@ -296,7 +301,7 @@ def log_prior(z: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows"]:
     return -0.5 * (z.square().sum(-1) + z.shape[-1] * LOG_2PI)
 
 
-def _as_constant(net: nn.Module, h: Float[Tensor, "*rows inputs"]) -> tuple[GaussianColumns, tuple[Activation, ...]]:
+def as_constant(net: nn.Module, h: Float[Tensor, "*rows inputs"]) -> tuple[GaussianColumns, tuple[Activation, ...]]:
     """net(h) with its parameters held fixed."""
     constants = {name: parameter.detach() for name, parameter in net.named_parameters()}
     return cast("tuple[GaussianColumns, tuple[Activation, ...]]", functional_call(net, constants, (h,)))

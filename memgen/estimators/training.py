@@ -12,8 +12,9 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
+from memgen.core.batch import Batch
 from memgen.core.layers import batch_norms
-from memgen.core.model import DGM, Batch
+from memgen.core.model import DGM, GenerativeModel, infer_all
 from memgen.core.noise import Purpose, generator, row_keys
 from memgen.core.objective import importance
 from memgen.data.dataset import Dataset
@@ -103,12 +104,12 @@ def log_p(model: DGM, x: Float[Tensor, "N D"], samples: int, seed: int) -> Float
     whole = (~holes).nonzero()[:, 0]
     if len(whole):
         own = [keys[i] for i in whole.tolist()]
-        found[whole] = log_likelihood(model, x[whole], samples, seed=seed, batch_size=ROWS, keys=own).log_p
+        found[whole] = log_likelihood(model, Batch.of(x[whole]), samples, seed=seed, batch_size=ROWS, keys=own).log_p
     some = holes.nonzero()[:, 0]
     if len(some):
         own, rows = [keys[i] for i in some.tolist()], x[some]
         steps = max(2, samples)
-        result = impute(model, rows, ~rows.isnan(), "importance", steps=steps, seed=seed, keys=own)
+        result = impute(model, Batch.of(rows), "importance", steps=steps, seed=seed, keys=own)
         found[some] = result.log_observed
     return found
 
@@ -124,7 +125,7 @@ class Watch:
         """Of every validation row, by the weights that scored best."""
 
     @torch.no_grad()
-    def bounds(self, model: DGM, valid: Float[Tensor, "m D"]) -> Float64[Tensor, " m"]:
+    def bounds(self, model: GenerativeModel, valid: Float[Tensor, "m D"]) -> Float64[Tensor, " m"]:
         """Of every validation row."""
         seed = self.ready.recipe.training.seed
         noise = model.noise(VALIDATION_SAMPLES, len(valid), generator(seed, Purpose.EVALUATION))

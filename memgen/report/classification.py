@@ -88,7 +88,7 @@ def compare(model: DGM, data: Dataset, kind: str) -> Comparison:
     """Fit on training and validation rows, measure on test rows; the choice is made between the first two."""
     check_labels(data)
     clock = time.perf_counter()
-    x = {split: getattr(features(model, data.rows(split)), kind) for split in SPLITS}
+    x = {split: getattr(features(model, data.split(split)), kind) for split in SPLITS}
     fitted = torch.cat([x["train"], x["valid"]]), torch.cat([data.labels["train"], data.labels["valid"]])
     test = x["test"], data.labels["test"]
     with Progress("fitting", len(GRID) + 2, "machine") as progress:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from jaxtyping import Float
 from torch import Tensor
 
+from memgen.core.batch import Batch
 from memgen.core.model import count_parameters
 from memgen.data import Dataset
 from memgen.report.figures.base import Figure
@@ -130,7 +131,7 @@ def gather(
     """Score `rows` test rows, fill in `limit` of them, draw, look inside; `limits` are those of the training axis."""
     x = subject.data.fixed("test", rows)
     likelihood, _ = score(subject.run, subject.saved, x, "test", samples, seed, other=subject.other)
-    filled, figures = impute_patterns(subject, subject.data.fixed("test", limit), seed)
+    filled, figures = impute_patterns(subject, subject.data.fixed("test", limit).values, seed)
     metrics = subject.run.metrics()
     sections = {"training": [training_curves(metrics, limits)] if metrics else []}
     if subject.shape:
@@ -179,8 +180,8 @@ def impute_patterns(subject: Subject, x: Float[Tensor, "N D"], seed: int) -> tup
     values = subject.data.binarisation if subject.data.columns is None else values
     for pattern in scaled_patterns(subject.shape):
         missing = missing_entries(pattern, subject.shape, x.shape[1], len(x), seed=seed)
-        observed = ~(missing | x.isnan())
-        result = fill(subject.saved.model, x, observed, subject.method, f"imputing {pattern}", steps=STEPS, seed=seed)
+        batch = Batch(x, ~(missing | x.isnan()))
+        result = fill(subject.saved.model, batch, subject.method, f"imputing {pattern}", steps=STEPS, seed=seed)
         error, per_row = imputation_error(subject.data, result.mean, x, missing)
         filled[pattern] = Filled(error, per_row, float(result.effective.median()), values)
         if subject.shape:

@@ -35,7 +35,7 @@ class Scores:
         if not _agree([*parts, *bounds.values()]) or not all(K.isdecimal() and len(K) < 10 for K in bounds):
             return None, 0.0
         by_samples = {K: bounds[str(K)] for K in sorted(map(int, bounds))}
-        return Likelihood(self.samples, *parts, by_samples), _seconds(about)  # type: ignore[arg-type]
+        return Likelihood(self.samples, *parts[:3], by_samples), _seconds(about)  # type: ignore[arg-type, call-arg]
 
     def write(self, result: Likelihood, seconds: float) -> None:
         try:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from PIL import Image
 from torch import Tensor
@@ -46,7 +46,7 @@ DATA, START = "data.json", "start.json"
 EVERY_EPOCH = ("epoch", "bound", "seconds")
 """Numbers that every line of metrics.jsonl has."""
 
-COUNTED = {"stage": int, "epoch": int, "step": int, "seconds": (int, float)}
+COUNTED: dict[str, type | tuple[type, ...]] = {"stage": int, "epoch": int, "step": int, "seconds": (int, float)}
 EXECUTED = {"device": str, "threads": int, "torch": str, "path": str}
 """What a checkpoint says of itself, with the type of each."""
 STARTED = {"name": str, "weights_sha256": str, "epochs": int, "seed": int, "stages": int}
@@ -178,7 +178,7 @@ class Run:
             model.load_state_dict(state.best.weights)
         trained_on = "" if self.origin is None else self.origin.fingerprint
         save(
-            model,
+            cast(DGM, model),
             self.folder / WEIGHTS,
             self.recipe,
             reached=self.reached(state),

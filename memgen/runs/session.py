@@ -12,10 +12,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, cast
 
 import torch
 
+from memgen.core.model import DGM
 from memgen.data.form import Origin
 from memgen.errors import MemgenError
 from memgen.progress import Progress
@@ -102,7 +103,7 @@ def _first_stage(run: Run | None, ready: Prepared, start: Start | None) -> int:
     if run is not None and (run.folder / CHECKPOINT).exists():
         return 0  # the checkpoint knows
     adapt(ready)
-    return 0 if start is None else warm_start(ready.model, start.saved, ready.recipe)
+    return 0 if start is None else warm_start(cast(DGM, ready.model), start.saved, ready.recipe)
 
 
 class Session:

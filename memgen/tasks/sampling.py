@@ -11,7 +11,7 @@ from torch import Tensor
 from memgen.core.batch import Batch
 from memgen.core.layers import evaluating
 from memgen.core.likelihoods import factorised
-from memgen.core.model import Codes, GenerativeModel, mean_code
+from memgen.core.model import Codes, GenerativeModel, Levels, mean_code
 from memgen.core.noise import Purpose, generator, stream
 from memgen.errors import MemgenError
 from memgen.tasks.common import weights_of
@@ -78,7 +78,7 @@ def _drawn(
     return (factorised(p, "the mean of a sample").mean if u is None else p.sample(u.to(given.x))).cpu()
 
 
-def one(z: Codes) -> Codes:
+def one(z: Levels) -> Codes:
     """The first of K samples, without their axis."""
     return tuple(level[0] for level in z)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import torch
 from jaxtyping import UInt8
-from torch import Tensor
+from torch import Tensor, nn
 
 from memgen.core.batch import Batch, Rows
 from memgen.core.layers import batch_norms
@@ -45,7 +46,7 @@ class Prepared:
 
     def on(self, device: torch.device | str) -> Prepared:
         """With the model there, and with the rows, if they are in memory, in its precision."""
-        model = self.model.to(device)
+        model = cast(GenerativeModel, cast(nn.Module, self.model).to(device))
         rows = self.rows.to(next(model.parameters())) if isinstance(self.rows, Batch) else self.rows
         levels = None if self.levels is None else self.levels.to(device)
         return replace(self, model=model, rows=rows, levels=levels)

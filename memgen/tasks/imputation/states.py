@@ -41,7 +41,7 @@ def complete(batch: Batch, values: Float[Tensor, "B D"]) -> Float[Tensor, "B D"]
     return batch.x.where(batch.observed, values)
 
 
-def equally(x: Float[Tensor, "B D"], p: Distribution) -> State:
+def equally(x: Float[Tensor, "B D"], p: Factorised) -> State:
     """A state that counts as much as any other, and was accepted."""
     return State(x, p, x.new_zeros(len(x)), torch.ones(len(x), dtype=torch.bool, device=x.device))
 

@@ -44,8 +44,7 @@ def places(model: Module) -> list[Place]:
     """The layers with memory, by the names that the model gives them, from the data upwards; else as modules."""
     if isinstance(model, NamedLayers):
         return [Place(name, layer) for name, layer in model.memory_layers().items()]
-    modules = cast(nn.Module, model).named_modules()
-    return [Place(name, module) for name, module in modules if isinstance(module, MemoryLayer)]
+    return [Place(name, module) for name, module in model.named_modules() if isinstance(module, MemoryLayer)]
 
 
 def require_memory(model: Module) -> list[Place]:
