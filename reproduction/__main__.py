@@ -180,11 +180,11 @@ def status(options: argparse.Namespace, place: Place) -> dict[str, Any]:
     lines: list[dict[str, Any]] = []
     asked = jobs(options)
     width = max(map(len, asked))
-    say(options, f"{'row':<{width}} {'paper':>9} {'ours':>17} {'ours - paper':>12} {'training':>9}  state")
+    say(options, f"{'row':<{width}} {'paper':>9} {'ours':>17} {'ours - paper':>16} {'training':>9}  state")
     for name, job in asked.items():
         if job is None:
             said = "not done" if swept(place.results) is None else "done"
-            say(options, f"{name:<{width}} {'':>9} {'':>17} {'':>12} {'':>9}  {said}")
+            say(options, f"{name:<{width}} {'':>9} {'':>17} {'':>16} {'':>9}  {said}")
             lines.append({"row": name, "state": said})
             continue
         found, said = read_result(job.result(place)), state(job, place)
@@ -195,7 +195,7 @@ def status(options: argparse.Namespace, place: Place) -> dict[str, Any]:
             seconds = duration(found["seconds"] + sum(leg["seconds"] for leg in found["before"]))
         more = len(list((place.results / "seeds" / job.row.name).glob("*.json"))) if job.main else 0
         text = f"{said}; {more} more in {place.results / 'seeds' / job.row.name}" if more else said
-        say(options, f"{name:<{width}} {job.row.paper:>9.2f} {ours:>17} {difference:>12} {seconds:>9}  {text}")
+        say(options, f"{name:<{width}} {job.row.paper:>9.2f} {ours:>17} {difference:>16} {seconds:>9}  {text}")
         lines.append({"row": job.row.name, "job": name, "paper": job.row.paper, "state": said, "result": found})
     return {"rows": lines}
 
