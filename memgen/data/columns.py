@@ -114,18 +114,24 @@ class Columns:
         return Columns(tuple(columns))
 
     def encode(
-        self, values: Sequence[NDArray[Any] | Coded], *, unseen: str = "error", dtype: type = np.float64
+        self,
+        values: Sequence[NDArray[Any] | Coded],
+        *,
+        unseen: str = "error",
+        dtype: type = np.float64,
+        order: Int[NDArray[np.intp], " M"] | None = None,
     ) -> Float[NDArray[Any], "N D"]:
         """The user's values as numbers; one that its column cannot have, such as a level that the schema does not know
-        or a negative count, is an error, or "missing"."""
+        or a negative count, is an error, or "missing". `order`: the rows to give, all as they come without it."""
         if unseen not in ("error", "missing"):
             raise unknown("way with unseen levels", unseen, ("error", "missing"))
         if len(values) != len(self):
             raise MemgenError(f"the data has {len(values)} columns, the model has {len(self)}")
         check_lengths(values, self.names)
-        encoded = np.empty((len(values[0]), len(self)), dtype)
+        encoded = np.empty((len(values[0]) if order is None else len(order), len(self)), dtype)
         for i, (column, given) in enumerate(zip(self, values, strict=True)):
-            encoded[:, i] = _encode(column, tidy(column.name, given), unseen)
+            numbers = _encode(column, tidy(column.name, given), unseen)
+            encoded[:, i] = numbers if order is None else numbers[order]
         return encoded
 
     def decode(self, x: Float[NDArray[Any], "N D"]) -> list[NDArray[Any]]:

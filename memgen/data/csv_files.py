@@ -24,7 +24,7 @@ from memgen.data.values import Coded, shorten
 from memgen.errors import MemgenError
 
 MOST_COLUMNS = 1_000_000
-BLOCK = 1 << 16
+BLOCK = 1 << 14
 """Cells that are held as text at a time; at least one row."""
 TOO_MANY = 2 * MOST_LEVELS
 """Different texts of a column whose kind is not given: it will be refused, and is read no further."""

@@ -158,7 +158,9 @@ def _table(
         raise MemgenError("the kinds of columns are those of the model; do not give others")
     else:
         table = arrange(table, columns)
-    x = _parts(columns.encode(table.values, dtype=np.float32), rows)
+    order, places = _in_order(rows)
+    numbers = torch.from_numpy(columns.encode(table.values, dtype=np.float32, order=order))
+    x = {split: numbers[place] for split, place in places.items()}
     codes, classes = class_codes(table.labels)
     return Dataset(
         name,
@@ -200,6 +202,15 @@ def _images(
         scale="0/1" if likelihood == "bernoulli" and two else "v/255",
         classes=classes,
     )
+
+
+def _in_order(rows: dict[str, NDArray[np.intp]]) -> tuple[NDArray[np.intp], dict[str, slice]]:
+    """The rows of all splits one after the other, and where each split stands; splits of the same rows stand at the
+    same place, so that nothing is copied."""
+    parts = {id(own): own for own in rows.values()}
+    ends = dict(zip(parts, np.cumsum([len(own) for own in parts.values()]).tolist(), strict=True))
+    places = {split: slice(ends[id(own)] - len(own), ends[id(own)]) for split, own in rows.items()}
+    return np.concatenate(list(parts.values())), places
 
 
 def _parts(

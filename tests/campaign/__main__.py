@@ -1,4 +1,4 @@
-"""`python -m tests.campaign`: bad files and kills until the time is up; a finding becomes a test, and an exit code of 1."""
+"""`python -m tests.campaign`: bad files and kills until the time is up; a finding becomes a test, and fails the run."""
 
 from __future__ import annotations
 

@@ -220,6 +220,8 @@ class Victim:
 
 def victims(base: Path, seed: int) -> list[Victim]:
     """Every scenario, carried out once, undisturbed."""
+    base.mkdir(parents=True)
+    carry_out(["recipes"], base / "log")  # the first one waits for the server of processes
     return [Victim(s, base / str(i), random.Random(f"{seed}/{i}")) for i, s in enumerate(SCENARIOS)]
 
 
