@@ -597,9 +597,9 @@ def test_a_training_that_was_stopped_goes_on_to_the_same_end(
     assert main([*arguments, "--out", "whole"]) == 0
     save = Session._checkpoint
 
-    def dying(self: Session, state: Any) -> None:
-        save(self, state)
-        if (state.epoch, state.step) == (1, 1):
+    def dying(self: Session) -> None:
+        save(self)
+        if (self.state.epoch, self.state.step) == (1, 1):
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

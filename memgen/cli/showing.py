@@ -87,7 +87,8 @@ def recipes(options: argparse.Namespace) -> dict[str, Any]:
         for name, about in group.entries.items():
             say(options, f"  {name:<{width}}  {about}")
     say(options, f"  {AUTO:<{width}}  {ABOUT_AUTO}")
-    return {"groups": [{"title": group.title, "entries": group.entries} for group in groups]}
+    listed = [[{"name": name, "about": about} for name, about in group.entries.items()] for group in groups]
+    return {"recipes": sum(listed[:-1], []), "schedules": listed[-1]}
 
 
 def data_list(options: argparse.Namespace) -> dict[str, Any]:
