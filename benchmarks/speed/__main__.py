@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from benchmarks.speed.evaluation import evaluation_section
 from benchmarks.speed.growth import growth_section
@@ -19,10 +19,9 @@ from benchmarks.speed.rows import Rows, rows
 from benchmarks.speed.startup import startup_section
 from benchmarks.speed.steps import steps_section
 from benchmarks.speed.table import table
-from memgen.cli.common import check_output, say
-from memgen.cli.main import Parser, execute, standalone, whole
 from memgen.data.output import write_atomically
 from memgen.errors import MemgenError, unknown
+from memgen.runs.finite import finite
 
 SECTIONS = ("steps", "evaluation", "limit", "growth", "startup")
 """In the order in which they run: the limit comes after those that have measured it between their rows."""
@@ -30,7 +29,7 @@ SECTIONS = ("steps", "evaluation", "limit", "growth", "startup")
 
 def bench(options: argparse.Namespace) -> dict[str, Any]:
     chosen = sections(options.only)
-    check_output(options.output, ".json")
+    check_output(options.output)
     about = describe()
     say(options, f"{about['cpu']}, {about['vectors']}, {about['cores']} cores, {about['threads']} threads")
     say(options, f"Python {about['python']}, torch {about['torch']}, memgen {about['memgen']}")
@@ -96,31 +95,69 @@ def _tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def say(options: argparse.Namespace, text: str) -> None:
+    """A line for people: on stdout, or with --json on stderr."""
+    print(text, file=sys.stderr if options.json else sys.stdout, flush=True)
+
+
+def check_output(path: Path | None) -> None:
+    """Before minutes of work."""
+    if path is not None and path.suffix != ".json":
+        raise MemgenError(f"{path}: give it a name that ends in .json")
+    if path is not None and not path.parent.is_dir():
+        raise MemgenError(f"there is no folder {path.parent} to write {path.name} into")
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with errors of one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise MemgenError(message)
+
+
+ABOUT = """Measure how fast memgen is on this machine.
+
+steps       a training step beside a loop written by hand, beside pythae (pip install 'memgen[bench]')
+            and beside the least time that its matrix products need
+evaluation  log p(x) of an image with 5,000 samples, beside the same
+limit       that least time itself, product by product
+growth      time and memory against slots, width, K and batch
+startup     the time before anything happens
+
+examples:
+  python -m benchmarks.speed --quick
+  python -m benchmarks.speed --only steps,limit -o speed.json
+  OMP_NUM_THREADS=1 python -m benchmarks.speed"""
+
+
 def parser() -> Parser:
-    command = standalone(
-        "python -m benchmarks.speed",
-        "Measure how fast memgen is on this machine.\n\n"
-        "steps       a training step beside a loop written by hand, beside pythae (pip install 'memgen[bench]')\n"
-        "            and beside the least time that its matrix products need\n"
-        "evaluation  log p(x) of an image with 5,000 samples, beside the same\n"
-        "limit       that least time itself, product by product\n"
-        "growth      time and memory against slots, width, K and batch\n"
-        "startup     the time before anything happens",
-        [
-            "python -m benchmarks.speed --quick",
-            "python -m benchmarks.speed --only steps,limit -o speed.json",
-            "OMP_NUM_THREADS=1 python -m benchmarks.speed",
-        ],
+    command = Parser(
+        "python -m benchmarks.speed", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     command.add_argument("--only", metavar="SECTIONS", help="steps, evaluation, limit, growth, startup; with commas")
-    command.add_argument("--repeats", type=whole(1), metavar="N", help="how often everything is measured")
+    command.add_argument("--repeats", type=_repeats, metavar="N", help="how often everything is measured")
     command.add_argument("--quick", action="store_true", help="smaller and less exact: about a minute")
     command.add_argument("-o", dest="output", type=Path, metavar="FILE.json", help="write all numbers there")
+    command.add_argument("--json", action="store_true", help="print one JSON object, everything else on stderr")
     return command
 
 
+def _repeats(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
+    return int(text)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    return execute(lambda: bench, parser().parse_args(arguments))
+    try:
+        options = parser().parse_args(arguments)
+        result = bench(options)
+    except MemgenError as error:
+        print(f"python -m benchmarks.speed: {error}", file=sys.stderr)
+        return 2
+    if options.json:
+        print(json.dumps(finite(result), allow_nan=False))
+    return 0
 
 
 if __name__ == "__main__":
