@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from benchmarks.speed import child, growth, limit, startup
+from benchmarks.speed.__main__ import main
 from benchmarks.speed.clock import Spread, alternate
 from benchmarks.speed.evaluation import evaluation_section
 from benchmarks.speed.growth import Point, bytes_needed, measure, points
@@ -26,7 +27,6 @@ from benchmarks.speed.rows import Rows, batches, rows, stand_in
 from benchmarks.speed.steps import COMPILED, SINGLE, memgen_steps, steps_section, ways
 from benchmarks.speed.table import table
 from memgen.accelerate.program import blas
-from memgen.cli.main import main
 from memgen.core.model import count_parameters
 from memgen.recipes.build import build
 from memgen.recipes.settings import Recipe
@@ -285,7 +285,7 @@ def test_tables_have_the_columns_that_somebody_fills() -> None:
 
 def test_the_command_prints_tables_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "speed.json"
-    arguments = ["bench", "--quick", "--repeats", "1", "--only", "limit,startup"]
+    arguments = ["--quick", "--repeats", "1", "--only", "limit,startup"]
     assert main([*arguments, "--json", "-o", str(target)]) == 0
     captured = capsys.readouterr()
     assert captured.out.count("\n") == 1
@@ -303,7 +303,7 @@ def test_the_command_prints_tables_and_json(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_without_json_the_tables_are_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--quick", "--repeats", "1", "--only", "limit"]) == 0
+    assert main(["--quick", "--repeats", "1", "--only", "limit"]) == 0
     assert "all products of a step  mnist-mem-vae" in capsys.readouterr().out
 
 
@@ -318,10 +318,7 @@ def test_without_json_the_tables_are_on_stdout(capsys: pytest.CaptureFixture[str
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    try:
-        code = main(["bench", *arguments])
-    except SystemExit as stop:
-        code = int(stop.code or 0)
+    code = main(arguments)
     captured = capsys.readouterr()
     assert (code, captured.out, captured.err.count("\n")) == (2, "", 1)
     assert word in captured.err

@@ -196,7 +196,7 @@ def wrong_values_of(value: Value, parameter: Parameter) -> Iterator[tuple[str, A
         yield from wrong_tensors(value, parameter)
     else:
         yield "a tensor", torch.zeros(1)
-        yield "another type", {bool: 1, int: 1.0, float: 1}[type(value)]  # type: ignore[index]
+        yield "another type", {bool: 1, int: 1.0, float: 1}[type(value)]
         if type(value) is int:
             yield "a negative count", -1
             yield "a huge count", 2**60

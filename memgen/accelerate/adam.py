@@ -31,7 +31,7 @@ class Rows(NamedTuple):
 
     moments: Moments
     gradient: Tensor
-    index: Tensor
+    where: Tensor
     missed: Tensor
 
 
@@ -92,9 +92,9 @@ class AdamStep:
         scale = min(numbers.clip_norm / (norm + 1e-6), 1.0) if numbers.clip_norm else 1.0  # a NaN stays one
         self.numbers.copy_(_packed(numbers, scale))
         self.update()
-        for moments, gradient, index, missed in read:
+        for moments, gradient, where, missed in read:
             value, first, second, average = moments
-            bind("adam_rows", value, gradient, first, second, average, index, missed, self.numbers)()
+            bind("adam_rows", value, gradient, first, second, average, where, missed, self.numbers)()
         return torch.tensor(norm)
 
 

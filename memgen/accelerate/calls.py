@@ -76,7 +76,8 @@ def bind(name: str, *values: Value) -> Call:
         _read_sizes(where, parameter, given[parameter.name], sizes, lists)
     for parameter in parameters:
         _check_shape(f"{name}, operand {parameter.name}", parameter, given[parameter.name], sizes)
-    arguments, kept = [], list(values)
+    arguments: list[Any] = []
+    kept: list[Any] = [*values]
     for argument in operation.arguments:
         if argument in lists:
             kept.append((ctypes.c_long * len(lists[argument]))(*lists[argument]))
