@@ -65,7 +65,6 @@ from benchmarks.reporting import (
     options_for,
 )
 from benchmarks.tables import categorical_columns, load, numeric_columns
-from memgen.core.batch import Batch
 
 MODULE = "memgen.estimators.table"
 RATIO, RATE, MOST = 5.0, 0.3, 0.9
@@ -246,7 +245,7 @@ def measure(cell: Cell) -> Row:
     """All metrics of one method on one table under one mask."""
     x, y = load(cell.table)
     missing = missing_cells(cell.table, cell.setting, cell.seed)
-    found, seconds, unconverged = impute(x, Batch(missing, cell.method), cell.seed)
+    found, seconds, unconverged = impute(x, missing, cell.method, cell.seed)
     return {
         "nrmse": nrmse(x, found, missing),
         "accuracy": accuracy(x, found, missing),

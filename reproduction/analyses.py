@@ -148,7 +148,7 @@ def untrained(saved: Saved, data: Dataset) -> list[Float[Tensor, "classes classe
     recipe = saved.recipe
     model = build(recipe, saved.model.likelihood.columns)
     rows = data.split("train").rows(slice(UNTRAINED))
-    collect_statistics(model, Batch.of(rows), stochastic=data.stochastic, seed=recipe.training.seed)
+    collect_statistics(model, rows, stochastic=data.stochastic, seed=recipe.training.seed)
     h = preferences(model, data.split("test"))
     return [correlation(by_class(own, data.labels["test"])) for own in h.values()]
 

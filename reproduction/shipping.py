@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from memgen.core.batch import Batch
 from memgen.core.model import DGM
 from memgen.data import dataset
 from memgen.errors import FailedError, MemgenError
@@ -46,10 +45,10 @@ def ship(job: Job, place: Place) -> dict[str, Any]:
         raise MemgenError(f"{file} is not what {job.result(place)} was measured with")
     model = read_model(file).model
     x = as_read_by(model, dataset(job.recipe.data.name)).fixed("test", CHECKED)
-    before = log_likelihood(model, Batch.of(x), SAMPLES).log_p
+    before = log_likelihood(model, x, SAMPLES).log_p
     small = halved(model, tensors)
     model.load_state_dict(small)
-    changes = log_likelihood(model, Batch.of(x), SAMPLES).log_p - before
+    changes = log_likelihood(model, x, SAMPLES).log_p - before
     change = float(changes.mean())
     half = abs(change) < TOLERANCE
     told = {key: result[key] for key in NUMBERS} | {

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memgen.core.batch import Batch
-
 pytest.importorskip("pandas", reason="the real tables need pandas: pip install 'memgen[bench-tables]'")
 
 import pandas as pd
@@ -151,7 +149,7 @@ def test_methods_fill_what_is_missing_and_leave_the_rest(method: str, monkeypatc
     monkeypatch.setitem(imputation.METHODS, "spoil", lambda x, seed: x.assign(x=9.0, zeros=9.0, word="a"))
     x = mixed(100)
     missing = imputation.keep_one(np.random.default_rng(0).random(x.shape) < 0.3, np.random.default_rng(0))
-    found, _, _ = imputation.impute(x, Batch(missing, method), 0)
+    found, _, _ = imputation.impute(x, missing, method, 0)
     assert (found == x).to_numpy()[~missing].all()
     assert set(found["word"]) <= {"a", "b", "c"}
     assert list(found.dtypes) == list(x.dtypes)
@@ -166,7 +164,7 @@ def test_peers_learn_a_level_that_a_number_tells(method: str) -> None:
     x = pd.DataFrame({"a": spots[:, 0], "b": spots[:, 1], "word": pd.Series(groups.astype(str), dtype=object)})
     missing = np.zeros(x.shape, dtype=bool)
     missing[::4, 2] = True
-    found, _, _ = imputation.impute(x, Batch(missing, method), 0)
+    found, _, _ = imputation.impute(x, missing, method, 0)
     hits = imputation.accuracy(x, found, missing)
     assert hits is not None
     assert hits > 0.8

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import Tensor
 
 from memgen.core.batch import Batch
-from memgen.core.likelihoods import Factorised
+from memgen.core.likelihoods import factorised
 from memgen.core.model import DGM
 from memgen.core.noise import row_keys
 from memgen.data.columns import Columns
@@ -312,17 +312,11 @@ class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin
         z = torch.from_numpy(check_array(X, dtype=np.float64))
         if z.shape[1] != self._n_features_out:
             raise MemgenError(f"X has {z.shape[1]} features, but codes have {self._n_features_out}")
-        head = self.model_.likelihood
+        likelihood = self.model_.likelihood
         with torch.no_grad():
-            return _joined(
-                self._decoded(
-                    head.decide(
-                        head.expected(
-                            cast(Factorised, self.model_.decode((z,), Batch.unobserved(len(z), head.columns)))
-                        )
-                    )
-                )
-            )
+            p = self.model_.decode((z,), Batch.unobserved(len(z), likelihood.columns))
+            expected = likelihood.expected(factorised(p, "inverse_transform"))
+            return _joined(self._decoded(likelihood.decide(expected)))
 
     @property
     def _n_features_out(self) -> int:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from PIL import Image
 from torch import Tensor
@@ -256,8 +256,7 @@ class Run:
         """The result so far; its batch-norm statistics must have been collected."""
         epoch = state.epoch if state.best is None else state.best_epoch
         trained_on = "" if self.origin is None else self.origin.fingerprint
-        model = cast(DGM, state.chosen)
-        save(model, self.folder / WEIGHTS, self.recipe, epoch=epoch, form=self.form, trained_on=trained_on)
+        save(state.chosen, self.folder / WEIGHTS, self.recipe, epoch=epoch, form=self.form, trained_on=trained_on)
 
     def weights_are_whole(self) -> bool:
         try:

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int, UInt8
@@ -71,9 +71,10 @@ class Epoch(NamedTuple):
 class State:
     """Everything that changes while training; a run that is resumed from it goes on bit by bit as if never stopped."""
 
-    model: GenerativeModel
+    model: Any
+    """A GenerativeModel."""
     optimizer: Adam
-    averaged: GenerativeModel | None
+    averaged: Any
     """The moving average of the weights, if the recipe has one."""
     generator: torch.Generator
     """Of the rows' order, the binarisation and the noise of z."""
@@ -100,12 +101,12 @@ class State:
     """Row-sparse parameters that a checkpoint holds in full, because the weights of another run were their start."""
 
     @property
-    def result(self) -> GenerativeModel:
+    def result(self) -> Any:
         """The present model, for evaluation: the averaged weights if there are any, else the raw ones."""
         return self.model if self.averaged is None else self.averaged
 
     @property
-    def chosen(self) -> GenerativeModel:
+    def chosen(self) -> Any:
         """The model that is saved: the best one so far if the recipe keeps it, else the present one."""
         if self.best is None:
             return self.result
