@@ -17,7 +17,8 @@ from memgen.errors import MemgenError
 from memgen.recipes.build import build
 from memgen.recipes.settings import Recipe
 from memgen.tasks.density import standard_error
-from memgen.tasks.imputation import AUTHORS_BATCH, METHODS, importance, imputations, impute, join
+from memgen.tasks.imputation import AUTHORS_BATCH, METHODS, imputations, impute, join
+from memgen.tasks.imputation.methods import importance
 from memgen.tasks.patterns import missing_entries, scaled_patterns
 from memgen.tasks.scores import row_errors, squared_error
 from memgen.training.statistics import collect_statistics

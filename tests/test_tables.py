@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from functools import partial
+from typing import cast
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import torch
 from scipy import integrate, stats
 from torch import Tensor
 
-from memgen.core.likelihoods import Count, DiscretisedLogistic, Mixed, Positive, Real, check_values, draw
+from memgen.core.likelihoods import Count, DiscretisedLogistic, Factorised, Mixed, Positive, Real, check_values, draw
 from memgen.core.likelihoods.count import NegativeBinomialColumns
 from memgen.core.likelihoods.mixed import Kind
 from memgen.core.likelihoods.pixels import TOP, DiscretisedLogisticColumns
@@ -63,7 +64,7 @@ def test_every_kind_sums_or_integrates_to_one_in_the_units_of_the_table() -> Non
     model = adapted()
     x, z = table(), torch.randn(1, 3, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        p = model.double().decode((z.double(),), Batch(x[:1]))
+        p = cast(Factorised, model.double().decode((z.double(),), Batch(x[:1])))
 
     def density(column: int, value: float) -> float:
         row = x[:1].double().clone()
@@ -199,11 +200,11 @@ def test_training_on_holes_learns_and_says_where_a_model_cannot() -> None:
     x = table(200)
     x = x.where(torch.rand(x.shape, generator=torch.Generator().manual_seed(0)) > 0.3, torch.nan)
     model, recipe = small("training.epochs=30", "training.rate=0.01")
-    bounds = [epoch.bound for epoch in fit(model, x, recipe)]
+    bounds = [epoch.bound for epoch in fit(model, Batch.of(x), recipe)]
     assert bounds[-1] > bounds[0] + 3
     blind, recipe = small("model.mask=false")
     with pytest.raises(MemgenError, match=r"NaN.*model\.mask=true"):
-        next(fit(blind, x, recipe))
+        next(fit(blind, Batch.of(x), recipe))
 
 
 def test_probabilistic_pca_starts_as_the_gaussian_of_full_covariance() -> None:
@@ -285,7 +286,7 @@ def test_imputation_by_weights_is_the_conditional_of_the_model_whatever_q_is() -
 def test_a_missing_category_becomes_the_likeliest_one() -> None:
     x = table(300)
     model, recipe = small("training.epochs=60", "training.rate=0.01", "objective.samples=5")
-    for _ in fit(model, x, recipe):
+    for _ in fit(model, Batch.of(x), recipe):
         pass
     holes = x[:100].clone()
     holes[:, 1] = torch.nan

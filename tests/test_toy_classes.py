@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from memgen.core.batch import Batch
 from memgen.core.layers import NORMS, Dense
 from memgen.core.likelihoods import Bernoulli, BernoulliColumns, Gaussian, Head
-from memgen.core.model import Batch, Codes, Conditional, Encoding, Joint, Levels, Posterior, Terms, log_prior
+from memgen.core.model import Conditional, Encoding, Joint, Levels, Posterior, Terms, log_prior, standard_noise
 from tests.exact import all_rows, check_density, check_training, prototypes
 
 
 class OfClasses(nn.Module):
     """q(z|x, y) and p(x|z, y) of two classes y; p(z) = N(0, 1)."""
 
-    latent, mask = (1,), False
+    latent, mask, noise = (1,), False, standard_noise
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,16 +25,14 @@ class OfClasses(nn.Module):
 
     @property
     def likelihood(self) -> Head:
-        return cast(Head, self.p.head)
-
-    def noise(self, K: int, B: int, generator: torch.Generator) -> Levels:
-        return (torch.randn(K, B, 1, generator=generator),)
+        return self.p.head  # type: ignore[return-value]
 
     def encode(self, batch: Batch) -> Encoding:
         return Encoding(*self.q(beside(batch.x, batch)))
 
     def infer(self, encoding: Encoding, noise: Levels) -> Posterior:
-        return Posterior(*((part,) for part in (*encoding.q.reparameterise(noise[0]), encoding.features)))
+        z, log_q = encoding.q.reparameterise(noise[0])
+        return Posterior((z,), (log_q,), (encoding.features,))
 
     def log_q(self, encoding: Encoding, z: Levels, *, fixed: bool = False) -> Terms:
         return ((encoding.q.detach() if fixed else encoding.q).log_prob(z[0]),)
@@ -50,7 +47,7 @@ class OfClasses(nn.Module):
     def prior(self, noise: Levels, batch: Batch) -> Levels:
         return noise
 
-    def decode(self, z: Codes, batch: Batch) -> BernoulliColumns:
+    def decode(self, z: Levels, batch: Batch) -> BernoulliColumns:
         return self.p(beside(z[0], batch))[0]
 
 

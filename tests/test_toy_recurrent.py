@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import torch
 from torch import Tensor, nn
 
+from memgen.core.batch import Batch
 from memgen.core.layers import NORMS, Dense
 from memgen.core.likelihoods import Bernoulli, BernoulliColumns, Gaussian, GaussianColumns, Head
-from memgen.core.model import Batch, Codes, Conditional, Joint, Levels, Posterior, Terms, as_constant, log_prior
+from memgen.core.model import Conditional, Joint, Levels, Posterior, Terms, as_constant, log_prior, standard_noise
 from tests.exact import all_rows, check_density, check_training, prototypes
 
 
 class TwoSteps(nn.Module):
-    """c_t = c_{t-1} + write(z_t), z_t ~ q(z_t | x, x - sigmoid(c_{t-1})); p(x|z) has the logits c_2, p(z_t) = N(0, 1)."""
+    """c_t = c_{t-1} + write(z_t), z_t ~ q(z_t | x, x - sigmoid(c_{t-1})); p(x|z): logits c_2; p(z_t) = N(0, 1)."""
 
-    latent, mask = (1, 1), False
+    latent, mask, noise = (1, 1), False, standard_noise
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,10 +24,7 @@ class TwoSteps(nn.Module):
 
     @property
     def likelihood(self) -> Head:
-        return cast(Head, self.write.head)
-
-    def noise(self, K: int, B: int, generator: torch.Generator) -> Levels:
-        return tuple(torch.randn(K, B, 1, generator=generator) for _ in self.latent)
+        return self.write.head  # type: ignore[return-value]
 
     def encode(self, batch: Batch) -> Tensor:
         return batch.x
@@ -59,7 +55,7 @@ class TwoSteps(nn.Module):
     def prior(self, noise: Levels, batch: Batch) -> Levels:
         return noise
 
-    def decode(self, z: Codes, batch: Batch) -> BernoulliColumns:
+    def decode(self, z: Levels, batch: Batch) -> BernoulliColumns:
         return BernoulliColumns(sum(self.write(z_t)[0].logits for z_t in z))
 
 

@@ -43,7 +43,7 @@ PEER_BATCHES = (100, 500)
 
 def memgen_scores(model: DGM, x: Float[Tensor, "images D"], samples: int) -> Action:
     """log p(x) of all rows, as `memgen evaluate` has it."""
-    return partial(log_likelihood, model, Batch(x), samples, batch_size=BATCH_SIZE)
+    return partial(log_likelihood, model, Batch.of(x), samples, batch_size=BATCH_SIZE)
 
 
 def products_alone(found: list[Product], batches: int, passes: int) -> Action:

@@ -17,77 +17,23 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from memgen.core.answers import Codes as Codes
+from memgen.core.answers import Encoding as Encoding
+from memgen.core.answers import Inference as Inference
+from memgen.core.answers import Joint as Joint
+from memgen.core.answers import Levels as Levels
+from memgen.core.answers import Posterior as Posterior
+from memgen.core.answers import Terms as Terms
 from memgen.core.batch import Batch as Batch
 from memgen.core.layers import Activation, MemoryLayer, Module
 from memgen.core.likelihoods import LOG_2PI, Distribution, GaussianColumns, Head, Likelihood
-
-Levels = tuple[Float[Tensor, "K B _"], ...]
-"""z or its noise: one tensor per stochastic level, from the data upwards, each of its own width."""
-Codes = tuple[Float[Tensor, "*rows _"], ...]
-"""The same for any number of leading axes, of which the last one has the rows of a batch."""
-Terms = tuple[Float[Tensor, "K B"], ...]
-"""One term of log w per stochastic level."""
-
-
-class Encoding(NamedTuple):
-    """q(z_1|x) and the features of the net that gave it: the part of Q that does not grow with K."""
-
-    q: GaussianColumns
-    features: tuple[Activation, ...]
-
-
-class Posterior(NamedTuple):
-    """Samples of Q, from the data upwards."""
-
-    z: Levels
-    log_q: Terms
-    up: tuple[tuple[Activation, ...], ...]
-
-
-class Joint(NamedTuple):
-    """The terms of log p(x, z), from the data upwards."""
-
-    log_p_x: Float[Tensor, "K B"]
-    log_p_z: Terms
-    down: tuple[tuple[Activation, ...], ...]
-
-
-class Inference(NamedTuple):
-    """All terms of log w, and the features that the local reconstruction compares.
-
-    `up` are the features of Q and `down` those of P, per level and both listed from the data upwards, so that entry i
-    of the one faces entry i of the other.
-    """
-
-    z: Levels
-    log_p_x: Float[Tensor, "K B"]
-    log_p_z: Terms
-    log_q: Terms
-    up: tuple[tuple[Activation, ...], ...]
-    down: tuple[tuple[Activation, ...], ...]
-
-    @staticmethod
-    def of(posterior: Posterior, joint: Joint) -> Inference:
-        """Both questions answered."""
-        return Inference(posterior.z, joint.log_p_x, joint.log_p_z, posterior.log_q, posterior.up, joint.down)
-
-    @property
-    def log_w(self) -> Float[Tensor, "K B"]:
-        """log p(x|z) + log p(z) - log q(z|x)"""
-        return self.tempered(1.0)
-
-    def tempered(self, beta: float) -> Float[Tensor, "K B"]:
-        """log p(x|z) + beta * (log p(z) - log q(z|x)); beta < 1 while the KL term is warmed up, when no bound on
-        log p(x) is made of it: what is reported has beta = 1."""
-        ratio = sum(self.log_p_z[1:], self.log_p_z[0]) - sum(self.log_q[1:], self.log_q[0])
-        return self.log_p_x + (ratio if beta == 1.0 else beta * ratio)
 
 
 @runtime_checkable
@@ -151,6 +97,11 @@ def infer_all(model: GenerativeModel, batch: Batch, noise: Levels) -> Inference:
     return Inference.of(posterior, model.joint(batch, posterior.z))
 
 
+def standard_noise(model: GenerativeModel, K: int, B: int, generator: torch.Generator) -> Levels:
+    """eps_l ~ N(0, I) for every level, on the generator's device."""
+    return tuple(torch.randn(K, B, d, generator=generator, device=generator.device) for d in model.latent)
+
+
 def mean_code(model: GenerativeModel, batch: Batch) -> Posterior:
     """The answer of `infer` without noise: z in the middle of q(z|x), with K = 1."""
     return model.infer(model.encode(batch), tuple(batch.x.new_zeros(1, len(batch), d) for d in model.latent))
@@ -208,9 +159,7 @@ class DGM(nn.Module):
         """The head of p(x|z)."""
         return cast(Head, self.p[0].head)
 
-    def noise(self, K: int, B: int, generator: torch.Generator) -> Levels:
-        """On the generator's device."""
-        return tuple(torch.randn(K, B, d, generator=generator, device=generator.device) for d in self.latent)
+    noise = standard_noise
 
     def encode(self, batch: Batch) -> Encoding:
         """q(z_1|x). Unobserved entries reach Q as zeros: their mean where the likelihood standardises its columns, a

@@ -140,9 +140,9 @@ def layer_spec(table: Mapping[str, Any]) -> DenseSpec | ConvSpec | UpsampleSpec 
 
     >>> layer_spec({"kind": "conv", "channels": 16, "size": 5})
     ConvSpec(channels=16, size=5, stride=1, slots=0)
-    >>> layer_spec({"kind": "convolution", "channels": 16})
+    >>> layer_spec({"kind": "pool"})
     Traceback (most recent call last):
-    memgen.errors.MemgenError: unknown kind of layer 'convolution'; did you mean 'conv'? Choices: dense, conv, upsample, view
+    memgen.errors.MemgenError: unknown kind of layer 'pool'. Choices: dense, conv, upsample, view
     """
     kind, values = table.get("kind", "dense"), {key: value for key, value in table.items() if key != "kind"}
     if kind not in LAYERS:

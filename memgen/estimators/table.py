@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from torch import Tensor
 
 from memgen.core.batch import Batch
-from memgen.core.likelihoods import Factorised
+from memgen.core.likelihoods import factorised
 from memgen.core.noise import row_keys
 from memgen.data.values import tidy
 from memgen.errors import MemgenError
@@ -106,10 +106,11 @@ class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin
         z = torch.from_numpy(check_array(X, dtype=np.float64))
         if z.shape[1] != self._n_features_out:
             raise MemgenError(f"X has {z.shape[1]} features, but codes have {self._n_features_out}")
-        head = self.model_.likelihood
+        likelihood = self.model_.likelihood
         with torch.no_grad():
-            p = self.model_.decode((z,), Batch.unobserved(len(z), head.columns))
-            return joined(self._decoded(head.decide(head.expected(cast(Factorised, p)))))
+            p = self.model_.decode((z,), Batch.unobserved(len(z), likelihood.columns))
+            expected = likelihood.expected(factorised(p, "inverse_transform"))
+            return joined(self._decoded(likelihood.decide(expected)))
 
     @property
     def _n_features_out(self) -> int:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from PIL import Image
 from torch import Tensor
@@ -178,7 +178,7 @@ class Run:
             model.load_state_dict(state.best.weights)
         trained_on = "" if self.origin is None else self.origin.fingerprint
         save(
-            cast(DGM, model),
+            model,
             self.folder / WEIGHTS,
             self.recipe,
             reached=self.reached(state),

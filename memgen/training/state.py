@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -43,9 +43,10 @@ class Best:
 class State:
     """Everything that changes while training."""
 
-    model: GenerativeModel
+    model: Any
+    """A GenerativeModel."""
     optimizer: Adam
-    averaged: GenerativeModel | None
+    averaged: Any
     """The moving average of the weights, if the stage has one."""
     generator: torch.Generator
     """Of the rows' order, the binarisation and the noise of z."""
@@ -71,7 +72,7 @@ class State:
     """Row-sparse parameters that a checkpoint holds in full, because the recipe's seed did not make their values."""
 
     @property
-    def result(self) -> GenerativeModel:
+    def result(self) -> Any:
         """The present model, for evaluation: the averaged weights if there are any, else the raw ones."""
         return self.model if self.averaged is None else self.averaged
 

@@ -2,9 +2,8 @@
 
 A *head* is a module (features, columns) that turns features into a distribution. A *distribution* answers two
 questions: log p of the observed columns of x, and how uniform numbers become a draw. Most are `Factorised`: their
-columns are independent, and each has a mean, a mode and quantiles of its own; methods that need this say so
-(`factorised`). The head also knows `encode(x)`, what Q sees of x, and `check(x)`, which values the distribution can give
-a probability to.
+columns are independent, and each has a mean, a mode and quantiles; methods that need this say so (`factorised`). The
+head also knows `encode(x)`, what Q sees of x, and `check(x)`, which values the distribution can give a probability to.
 """
 
 from __future__ import annotations
