@@ -61,7 +61,7 @@ def trained(rows: Float[Tensor, "N D"], recipe: Recipe, steps: int) -> DGM:
     """A model after a few steps, with the statistics of its weights."""
     state, train = memgen_steps(rows, recipe)
     train(steps)
-    model = state.model.eval()
+    model: DGM = state.model.eval()
     collect_statistics(model, Batch(rows), stochastic=True)
     return model
 

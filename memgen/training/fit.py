@@ -304,7 +304,7 @@ def drawn(
 def adapt(model: GenerativeModel, data: Dataset, recipe: Recipe) -> None:
     """Before the first step: the likelihood takes the units of the columns from the training rows, and starting values
     come from them, if the recipe says so."""
-    rows = data.rows(recipe.data.train_on).to(next(model.parameters()))
+    rows = data.split(recipe.data.train_on).rows(slice(None)).to(next(model.parameters())).values
     if isinstance(model.likelihood, Head):
         model.likelihood.adapt(rows)
     if recipe.training.start_from:
@@ -443,7 +443,7 @@ def adam_epsilon(settings: Training, t: int) -> float:
 
 
 def steps_per_epoch(data: Dataset, recipe: Recipe) -> int:
-    return len(batch_sizes(len(data.rows(recipe.data.train_on)), recipe.training))
+    return len(batch_sizes(len(data.split(recipe.data.train_on)), recipe.training))
 
 
 def batch_sizes(rows: int, settings: Training) -> list[int]:
