@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import memgen
+from memgen.core.batch import Batch
 from memgen.core.layers import linear
 from memgen.core.memory import Preference
 from memgen.core.model import DGM

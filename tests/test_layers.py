@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from memgen.core.layers import EPSILON, BatchNorm, Dense, Frozen, has_statistics, standardised_mean, write_statistics
+from memgen.core.layers import EPSILON, BatchNorm, Dense, Frozen, has_statistics, write_statistics
 from memgen.core.model import Batch
 from memgen.core.noise import Purpose, generator
+from memgen.core.objective import standardised_mean
 from memgen.data import dataset
 from memgen.errors import MemgenError
 from memgen.recipes.build import build

@@ -287,7 +287,7 @@ def test_at_batch_norm_q_is_compared_with_its_own_normalised_pre_activation() ->
     x = torch.rand(30, 6)
     inference = model(Batch(x), model.noise(1, 30, torch.Generator().manual_seed(0)))
     norm = model.q[0].layers[0].norm
-    from memgen.core.layers import standardised_mean
+    from memgen.core.objective import standardised_mean
 
     torch.testing.assert_close(
         norm.gamma * standardised_mean(inference.up[0][0].pre) + norm.beta, norm(inference.up[0][0].pre)

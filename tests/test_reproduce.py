@@ -9,6 +9,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ from memgen.runs.storage import load_tensors, save_tensors
 from memgen.tasks.density import standard_error
 from reproduction import analyses, jobs, pairs, rows
 from reproduction import sweep as sweeping
-from reproduction.__main__ import budget, parser
+from reproduction.__main__ import budget
 from reproduction.__main__ import main as reproduce
 from reproduction.analyses import group
 from reproduction.jobs import Job, Place, chosen, read_result
@@ -62,11 +63,17 @@ def test_every_row_of_the_paper_is_there() -> None:
     assert all((name, name.replace("mem-", "")) in PAIRS for name in mem)
 
 
-def test_every_schedule_can_be_asked_for() -> None:
+def asked_for(*more: str) -> list[str]:
+    """The names of the trainings that a command line asks for."""
+    options = reproduction.command.make_context("python -m reproduction", [*more]).params
+    return list(reproduction.jobs(SimpleNamespace(**options)))
+
+
+def test_every_schedule_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     for schedule in rows.all_schedules():
-        assert parser().parse_args(["--schedule", schedule]).schedule == schedule
-    with pytest.raises(SystemExit):
-        parser().parse_args(["--schedule", "another"])
+        assert asked_for("--schedule", schedule)
+    assert reproduce(["--schedule", "another"]) == 2
+    assert "another" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=lambda row: row.name)
@@ -568,9 +575,6 @@ def test_weights_of_another_seed_are_shipped_under_a_name_of_their_own(
 
 
 def test_the_group_of_faces_has_all_splits() -> None:
-    def asked_for(*more: str) -> list[str]:
-        return list(reproduction.jobs(parser().parse_args([*more])))
-
     splits = ["frey-vae-b10", *(f"frey-vae-b10-split{i}" for i in range(1, 5))]
     assert [name for name in asked_for("frey") if name.startswith("frey-vae-b10")][5:] == splits
     assert len(asked_for("frey")) == 20

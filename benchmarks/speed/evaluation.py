@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -32,7 +32,7 @@ from memgen.core.model import DGM
 from memgen.core.noise import BLOCK, binarise
 from memgen.recipes.settings import Recipe
 from memgen.tasks.density import log_likelihood, side_by_side
-from memgen.training.statistics import collect_statistics
+from memgen.training.fit import collect_statistics
 
 SECTION = "evaluation"
 BATCH_SIZE = 8
@@ -61,7 +61,7 @@ def trained(rows: Float[Tensor, "N D"], recipe: Recipe, steps: int) -> DGM:
     """A model after a few steps, with the statistics of its weights."""
     state, train = memgen_steps(rows, recipe)
     train(steps)
-    model = cast(DGM, state.model).eval()
+    model: DGM = state.model.eval()
     collect_statistics(model, Batch(rows), stochastic=True)
     return model
 

@@ -12,7 +12,7 @@ from memgen.core.layers import Activation
 
 
 class Folded(nn.Module):
-    """A module of torch for images, which wants (rows, channels, height, width), for any number of leading axes.
+    """A module of torch for images, which takes (rows, channels, height, width), for any number of leading axes.
 
     >>> Folded(nn.Conv2d(2, 5, 3))(torch.rand(4, 3, 8, 8, 2)).shape
     torch.Size([4, 3, 6, 6, 5])

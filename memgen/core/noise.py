@@ -86,7 +86,7 @@ class ExampleNoise:
 
     def block(self) -> tuple[Float[Tensor, "BLOCK B d"], ...]:
         """The next block of every example, per level."""
-        draws = [[torch.randn(BLOCK, d, generator=own) for d in self.sizes] for own in self.generators]
+        draws = [[torch.randn(BLOCK, d, generator=source) for d in self.sizes] for source in self.generators]
         return tuple(torch.stack(level, 1) for level in zip(*draws, strict=True))
 
 
@@ -122,7 +122,7 @@ class RowNoise:
                 yield StepNoise(tuple(z.unsqueeze(0).split(self.sizes, -1)), u[:, :-1], u[:, -1])
 
     def _stack(self, kind: Callable[..., Tensor], width: int) -> Float[Tensor, "ahead B width"]:
-        draws = [kind(self.AHEAD, width, generator=own, dtype=torch.float64) for own in self.generators]
+        draws = [kind(self.AHEAD, width, generator=source, dtype=torch.float64) for source in self.generators]
         return torch.stack(draws, 1).to(self.device)
 
 
@@ -135,5 +135,5 @@ class Choices:
         self.device = device
 
     def uniform(self, n: int, width: int) -> Float[Tensor, "n B width"]:
-        draws = [torch.rand(n, width, generator=own, dtype=torch.float64) for own in self.generators]
+        draws = [torch.rand(n, width, generator=source, dtype=torch.float64) for source in self.generators]
         return torch.stack(draws, 1).to(self.device)

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int, Real, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
-from memgen.core.batch import UNKNOWN, Batch
+from memgen.core.batch import UNKNOWN, Batch, Rows
 from memgen.core.noise import BINARISATION_SEED, binarise
 from memgen.data.columns import Columns
 from memgen.errors import MemgenError, unknown
@@ -56,8 +56,8 @@ class Dataset:
         """Rows to train on alone."""
         return Dataset("rows", batch.values, labels={} if batch.label is None else {"train": batch.label})
 
-    def split(self, name: str) -> Batch:
-        """The rows of "train", "valid", "test" or "train+valid", with their labels."""
+    def split(self, name: str) -> Rows:
+        """The rows of "train", "valid", "test" or "train+valid", with their labels, to be read by index."""
         return Batch.of(self.rows(name), self._label(name))
 
     def _label(self, name: str) -> Int[Tensor, " rows"] | None:

@@ -105,7 +105,7 @@ def adapt(ready: Prepared) -> None:
     """Before the first step: the likelihood takes the units of the columns from the training rows, and starting values
     come from them, if the recipe says so."""
     model, start = ready.model, ready.recipe.model.start
-    rows = ready.data.rows(ready.recipe.data.train_on).to(next(model.parameters()))
+    rows = ready.data.split(ready.recipe.data.train_on).rows(slice(None)).to(next(model.parameters())).values
     if isinstance(model.likelihood, Head):
         model.likelihood.adapt(rows)
     if start == "linear":
