@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +20,8 @@ from memgen.recipes.settings import Recipe
 from memgen.tasks.density import log_likelihood
 from memgen.tasks.features import features
 from memgen.tasks.imputation import impute
-from memgen.training.fit import collect_statistics, fit
+from memgen.training.fit import fit
+from memgen.training.statistics import collect_statistics
 
 
 class FromDisk:
@@ -58,7 +60,7 @@ def test_rows_that_are_read_by_index_give_what_those_in_memory_give() -> None:
         weights.append(torch.cat([value.flatten() for value in model.state_dict().values()]))
         masked = source if source is rows else Batch(whole.x)
         answers.append((log_likelihood(model, masked, 20).log_p, features(model, masked).mean))
-        answers[-1] += (impute(model, masked, "gibbs", steps=4).mean,)
+        answers[-1] = (*answers[-1], impute(model, masked, "gibbs", steps=4).mean)
     assert weights[0].equal(weights[1])
     for a, b in zip(*answers, strict=True):
         assert a.equal(b)
@@ -101,7 +103,7 @@ def test_moments_of_chunks_are_those_of_all_rows_and_of_what_normalise_takes() -
 
 
 def test_layers_are_built_as_they_are_specified() -> None:
-    tables = [
+    tables: list[dict[str, Any]] = [
         {"kind": "view", "shape": [4, 4, 1]},
         {"kind": "conv", "channels": 3, "stride": 2, "slots": 2},
         {"kind": "upsample", "factor": 2},

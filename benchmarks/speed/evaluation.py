@@ -32,7 +32,7 @@ from memgen.core.model import DGM
 from memgen.core.noise import BLOCK, binarise
 from memgen.recipes.settings import Recipe
 from memgen.tasks.density import log_likelihood, side_by_side
-from memgen.training.fit import collect_statistics
+from memgen.training.statistics import collect_statistics
 
 SECTION = "evaluation"
 BATCH_SIZE = 8
