@@ -52,7 +52,8 @@ RECIPE = Recipe().override(
 def test_rows_that_are_read_by_index_give_what_those_in_memory_give() -> None:
     rows = FromDisk(60)
     whole = rows.rows(slice(None))
-    weights, answers = [], []
+    weights: list[torch.Tensor] = []
+    answers: list[tuple[torch.Tensor, ...]] = []
     for source, data in ((rows, OnDisk("disk", torch.zeros(1, 6))), (whole, Dataset.of(whole))):
         model = build(RECIPE, 6)
         list(fit(model, data, RECIPE))
