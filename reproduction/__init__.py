@@ -1,1 +1,1 @@
-"""The paper's tables and figures again: one command per row, and a page of what came out."""
+"""Reproduction of the paper's tables and figures: one command per row, and a page of the results."""
