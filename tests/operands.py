@@ -60,3 +60,21 @@ def run_all() -> int:
             bind(operation.name, *operands(operation, sizes))()
             done += 1
     return done
+
+
+def many_threads(threads: int) -> None:
+    """Hold what every operation writes on so many threads to what it writes on one."""
+    blas()
+    sizes = {**WIDE, "rows": 300, "units": 70}
+    for operation in OPERATIONS.values():
+        if operation.name in ("apart", "flush_denormals", "flushing"):
+            continue
+        found = []
+        for count in (1, threads):
+            torch.set_num_threads(count)
+            values = operands(operation, sizes)
+            bind(operation.name, *values)()
+            found.append([part for value in values for part in (value if isinstance(value, list) else [value])])
+        for one, many in zip(*found, strict=True):
+            if isinstance(one, Tensor) and operation.name != "own_products_done":
+                torch.testing.assert_close(one, many, rtol=1e-4, atol=1e-4)

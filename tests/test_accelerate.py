@@ -138,6 +138,22 @@ def test_loss_bound_and_gradients_are_those_of_autograd(name: str, most: int, mo
 
 
 @needs_kernels
+@pytest.mark.parametrize("settings", [MEMORY, [*MEMORY, "objective.samples=3"], KEYS])
+def test_nan_stays_nan(settings: list[str]) -> None:
+    """Training looks for one in the loss and in the gradients."""
+    model, recipe = case(settings)
+    batch, K = rows(model), recipe.objective.samples
+    step = PlannedStep(model, recipe.objective, K, len(batch.x))
+    noise = model.noise(K, len(batch.x), torch.Generator().manual_seed(2))
+    assert step(batch, noise).isfinite().all()
+    batch.x[3, 4] = torch.nan
+    assert step(batch, noise).isnan().all()
+    gradient = model.get_parameter("q.0.layers.0.linear.weight").grad
+    assert gradient is not None
+    assert bool(gradient.isnan().any())
+
+
+@needs_kernels
 def test_rows_and_noise_may_be_of_any_type_and_lie_anywhere() -> None:
     """The program is told their address: it must be that of floats, one after the other."""
     model, recipe = case([*MEMORY, "objective.samples=3"])

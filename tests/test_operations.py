@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import re
@@ -21,6 +22,7 @@ from memgen.accelerate.library import FLAGS, library, sources
 from memgen.accelerate.operations import OPERATIONS, Operation, Parameter
 from memgen.accelerate.program import Plan, Program, blas
 from memgen.accelerate.rows import gradient_of_rows
+from memgen.core.memory import pairs_of_ranks
 from tests.operands import operands
 
 needs_library = pytest.mark.skipif(library() is None, reason="there is no C compiler here, so memgen runs plain torch")
@@ -162,6 +164,47 @@ def test_a_sparse_gradient_has_each_row_once_and_in_order(slots: int) -> None:
     parts = weights.double().unsqueeze(-1) * to_out.double().unsqueeze(-2)
     every = torch.zeros(slots, 2, dtype=torch.float64).index_add_(0, index.flatten(), parts.flatten(0, 1))
     torch.testing.assert_close(found.values().double(), every[index.unique()], rtol=1e-5, atol=1e-5)
+
+
+@needs_library
+@pytest.mark.parametrize("columns", [7, 784, 1600, 5003])
+def test_bernoulli_of_coins_is_a_power_of_two(columns: int) -> None:
+    """Logits of zero: 2^-columns for any x, however far that is below the least float."""
+    x, out = (torch.rand(3, columns, generator=torch.Generator().manual_seed(0)) < 0.5).float(), torch.zeros(6)
+    bind("bernoulli", torch.zeros(6, columns), torch.zeros(columns), x, 2, out)()
+    torch.testing.assert_close(out, torch.full((6,), -columns * math.log(2)), atol=0, rtol=1e-6)
+
+
+@needs_library
+def test_logits_where_a_careless_exponential_overflows() -> None:
+    products, x, out = torch.tensor([[-200.0, 200.0, 0.0, 88.5]]), torch.tensor([[1.0, 0.0, 1.0, 0.0]]), torch.zeros(1)
+    bind("bernoulli", products, torch.zeros(4), x, 1, out)()
+    expected = (x * products - torch.nn.functional.softplus(products)).sum(-1)
+    torch.testing.assert_close(out, expected)
+
+
+@needs_library
+def test_the_largest_sums_of_numbers_that_are_none_are_somewhere() -> None:
+    """A training that has failed must be able to say so: no slot outside of the memory is read."""
+    half = torch.ones(3, 10)
+    half[0], half[1, ::2] = torch.nan, torch.inf
+    sums, index = torch.zeros(3, 6), torch.zeros(3, 6, dtype=torch.int64)
+    bind("largest_sums", half, half, pairs_of_ranks(6, 10), sums, index)()
+    assert bool(((index >= 0) & (index < 100)).all())
+    assert not bool(sums[:2].isfinite().any())
+
+
+@needs_library
+@pytest.mark.parametrize("settings", [{}, {"OMP_THREAD_LIMIT": "1"}, {"OMP_DYNAMIC": "true"}])
+def test_more_threads_than_rows_and_fewer_than_asked_for(settings: dict[str, str]) -> None:
+    """Every operation gives what it gives on one thread, but for rounding."""
+    answer = subprocess.run(
+        [sys.executable, "-c", "from tests.operands import many_threads; many_threads(64)"],
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+    )
+    assert answer.returncode == 0, answer.stderr
 
 
 def wrong_values(operation: Operation) -> Iterator[tuple[str, list[Value]]]:
@@ -346,7 +389,7 @@ def sanitizer() -> str | None:
 
 @pytest.mark.skipif(sanitizer() is None, reason="the C compiler has no libasan.so, so nothing watches its memory")
 def test_all_operations_run_under_the_address_and_undefined_behaviour_sanitizers(tmp_path: Path) -> None:
-    """Each with several sizes, in a process that ends at the first byte beside a matrix."""
+    """Each with several sizes, and whole steps, in a process that ends at the first byte beside a matrix."""
     options = "-g -fsanitize=address,undefined -fno-sanitize-recover=all"
     environment = os.environ | {
         "MEMGEN_CACHE": str(tmp_path),
@@ -354,10 +397,23 @@ def test_all_operations_run_under_the_address_and_undefined_behaviour_sanitizers
         "LD_PRELOAD": str(sanitizer()),
         "ASAN_OPTIONS": "detect_leaks=0",
     }
-    code = "from tests.operands import run_all; print(run_all())"
-    answer = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=600)
+    answer = subprocess.run([sys.executable, "-c", STEP], env=environment, capture_output=True, text=True, timeout=600)
     assert answer.returncode == 0, answer.stderr[-3000:]
     assert int(answer.stdout) >= len(OPERATIONS)
+
+
+STEP = """
+import torch
+from tests.operands import run_all
+from tests.test_accelerate import CASES, case, rows, PlannedStep
+print(run_all())
+for name in ("with memory", "several samples", "product keys, dreg", "Gaussian rows with a floor"):
+    model, recipe = case(CASES[name])
+    step, K = PlannedStep(model, recipe.objective, recipe.objective.samples, 11), recipe.objective.samples
+    for workers in (1, 2):
+        step.compile(workers)
+        assert step(rows(model), model.noise(K, 11, torch.Generator().manual_seed(2))).isfinite().all()
+"""
 
 
 BEYOND = """

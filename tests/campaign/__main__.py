@@ -40,9 +40,14 @@ class Campaign:
         return enough and self.minutes >= minutes
 
     def one_round(self, good: Corpus, targets: list[Victim], base: Path) -> None:
-        done = self.tally.inputs
+        done, found = self.tally.inputs, len(self.tally.findings)
         run_inputs(good, base, base / "scratch", self.seed, range(done, done + INPUTS), self.tally)
+        for finding in self.tally.findings[found:]:
+            print(f"FOUND {keep(finding, FOUND)}", file=sys.stderr, flush=True)
+        found = len(self.kills.damages)
         run_kills(targets, KILLS, self.kills)
+        for damage in self.kills.damages[found:]:
+            print(f"FOUND {damage}", file=sys.stderr, flush=True)
 
     @property
     def line(self) -> str:
@@ -60,7 +65,7 @@ def keep(finding: Finding, folder: Path) -> str:
     return f"{folder / finding.name}: {finding.outcome.verdict}\n{finding.outcome.detail}"
 
 
-def carry_out(campaign: Campaign, minutes: float) -> None:
+def carry_out(campaign: Campaign, minutes: float, page: Path | None) -> None:
     with tempfile.TemporaryDirectory(prefix="campaign-") as name:
         base = Path(name)
         (base / "scratch").mkdir()
@@ -68,6 +73,8 @@ def carry_out(campaign: Campaign, minutes: float) -> None:
         while not campaign.is_over(minutes):
             campaign.one_round(good, targets, base)
             print(campaign.line, flush=True)
+            if page is not None:
+                rewrite(page, campaign.tally, campaign.kills, campaign.seed, campaign.minutes)
 
 
 def main() -> int:
@@ -77,11 +84,7 @@ def main() -> int:
     parser.add_argument("--page", type=Path, metavar="FILE.md", help="put the figures into this page")
     options = parser.parse_args()
     campaign = Campaign(options.seed)
-    carry_out(campaign, 60 * options.hours)
-    for text in [*(keep(finding, FOUND) for finding in campaign.tally.findings), *campaign.kills.damages]:
-        print(f"FOUND {text}", file=sys.stderr)
-    if options.page is not None:
-        rewrite(options.page, campaign.tally, campaign.kills, campaign.seed, campaign.minutes)
+    carry_out(campaign, 60 * options.hours, options.page)
     return 1 if campaign.tally.findings or campaign.kills.damages else 0
 
 
