@@ -9,15 +9,17 @@ import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
 import torch
 from PIL import Image
 
 import memgen
 import reproduction.__main__ as reproduction
-from memgen.cli.main import main, parse
+from memgen.cli.main import main
 from memgen.core.model import count_parameters
 from memgen.data import DATASETS, dataset
 from memgen.errors import MemgenError
@@ -29,11 +31,12 @@ from memgen.runs.storage import load_tensors, save_tensors
 from memgen.tasks.density import standard_error
 from reproduction import analyses, jobs, pairs, rows
 from reproduction import sweep as sweeping
-from reproduction.__main__ import budget
+from reproduction.__main__ import budget, command
+from reproduction.__main__ import main as reproduce
 from reproduction.analyses import group
 from reproduction.jobs import Job, Place, chosen, read_result
 from reproduction.page import mismatches, page
-from reproduction.rows import GROUPS, IMPUTATION_PAPER, PAIRS, ROWS, Row, Scoring, trained_by
+from reproduction.rows import GROUPS, IMPUTATION_PAPER, PAIRS, ROWS, Row, Scoring
 from reproduction.sweep import recipes
 from tests.conftest import needs_data
 
@@ -52,9 +55,7 @@ SMALL = [
 
 
 def test_every_row_of_the_paper_is_there() -> None:
-    shipped = [name for name in recipe_names() if not name.startswith("digits")]
-    assert sorted(ROWS) == [name for name in shipped if trained_by(name)[1] == "paper"]
-    assert sorted(shipped) == sorted(row.recipe(schedule) for row in ROWS.values() for schedule in row.schedules)
+    assert sorted(ROWS) == [name for name in recipe_names() if not name.startswith("digits")]
     assert len(ROWS) == 22
     assert set(GROUPS["all"]) - set(ROWS) == {rows.SWEEP}
     assert all(name in ROWS for pair in PAIRS for name in pair)
@@ -62,33 +63,35 @@ def test_every_row_of_the_paper_is_there() -> None:
     assert all((name, name.replace("mem-", "")) in PAIRS for name in mem)
 
 
+def parsed(*arguments: str) -> SimpleNamespace:
+    """The options of a command line of the reproduction."""
+    return SimpleNamespace(**command.make_context("reproduction", list(arguments)).params)
+
+
 def test_every_schedule_can_be_asked_for() -> None:
-    for schedule in rows.SCHEDULES:
-        assert parse(["reproduce", "--schedule", schedule]).schedule == schedule
-    with pytest.raises(SystemExit):
-        parse(["reproduce", "--schedule", "another"])
+    for schedule in rows.all_schedules():
+        assert parsed("--schedule", schedule).schedule == schedule
+    with pytest.raises(click.UsageError):
+        parsed("--schedule", "another")
 
 
-OURS = tuple(ending for ending in rows.SCHEDULES.values() if ending)
-"""How the names of recipes end that are not the paper's own."""
+@pytest.mark.parametrize("row", ROWS.values(), ids=lambda row: row.name)
+def test_every_training_ends_with_the_rows_model_and_loss(row: Row) -> None:
+    paper = Recipe.named(row.name)
+    for name, recipe in row.trainings.items():
+        assert recipe.data == paper.data
+        assert replace(recipe.model, start="random", norm_epsilon=paper.model.norm_epsilon) == paper.model
+        last = recipe.objective
+        assert replace(last, estimator="plain", kl_warmup_epochs=0.0) == paper.objective
+        # All unbiased but for what batch norm does to them (docs/gradients.md).
+        assert last.estimator in ("plain", "stl" if last.samples == 1 else "dreg")
+        assert row.command(name).startswith(row.name)
+        job = Job(row, name)
+        assert len(job.chain) == len(recipe.stages) - 1
+        assert [own.recipe.stages for own in job.chain] == [recipe.stages[: i + 1] for i in range(len(job.chain))]
 
 
-@pytest.mark.parametrize("name", [name for name in recipe_names() if name.endswith(OURS)])
-def test_a_fast_recipe_trains_the_same_model_on_the_same_loss(name: str) -> None:
-    fast, paper = Recipe.named(name), Recipe.named(trained_by(name)[0].name)
-    assert fast.data == paper.data
-    assert replace(fast.model, start=paper.model.start) == paper.model
-    # The first part of a training may raise the weight of the KL term from 0 to 1; it ends, and goes on, with 1.
-    raised = fast.objective.kl_warmup_epochs
-    assert (raised > 0) == name.endswith("-first")
-    assert raised < fast.training.epochs / 2
-    assert replace(fast.objective, estimator=paper.objective.estimator, kl_warmup_epochs=0.0) == paper.objective
-    # All unbiased but for what batch norm does to them (docs/gradients.md).
-    assert fast.objective.estimator in ("plain", "stl" if fast.objective.samples == 1 else "dreg")
-    assert count_parameters(build(fast)) == count_parameters(build(paper))
-
-
-UNLIKE = {("ocr-mem-iwae-50", "more")}
+UNLIKE = {("ocr-mem-iwae-50", "letters-long")}
 """Rows that have fewer epochs by a schedule than the other of their pair, and are not compared by it."""
 
 
@@ -101,36 +104,8 @@ def test_rows_that_are_compared_are_trained_alike(pair: tuple[str, str]) -> None
             assert pairs.difference(halves, Place(RESULTS, RESULTS)) is None
             continue
         first, second = (half.recipe for half in halves)
-        start = second.training.start_from  # the same row before
-        assert replace(first.training, start_from=start) == second.training
+        assert first.training == second.training
         assert (first.objective.samples, first.data) == (second.objective.samples, second.data)
-
-
-@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if "fast" in row.schedules])
-def test_warm_starts_climb_from_one_sample(name: str) -> None:
-    """Each begins with the same model at a smaller K, in smaller batches or trained less; the first with nothing."""
-    for schedule in set(ROWS[name].schedules) - {"paper"}:
-        climb(Job(ROWS[name], schedule))
-
-
-FOLLOWS = [("fast", "finish"), ("finish", "more"), ("more", "most"), ("first", "long"), ("long", "more")]
-
-
-def climb(job: Job) -> None:
-    while (before := job.before) is not None:
-        if before.row == job.row:
-            assert (before.schedule, job.schedule) in FOLLOWS
-            sizes = [own.recipe.training.batch_size for own in (before, job)]
-            assert sizes[0] == sizes[1] if job.schedule in ("more", "most") else sizes[0] < sizes[1]
-            assert replace(before.recipe.objective, kl_warmup_epochs=0.0) == job.recipe.objective
-        else:
-            # Weights of the former may be shipped.
-            assert before.main or before.schedule == "finish" or before.schedule == job.schedule == "long"
-            assert before.recipe.objective.samples < job.recipe.objective.samples
-        assert before.recipe.model == job.recipe.model
-        assert before.recipe.objective.local_reconstruction == job.recipe.objective.local_reconstruction
-        job = before
-    assert job.recipe.objective.samples == 1
 
 
 @pytest.fixture
@@ -138,9 +113,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[Row]:
     """The two models of digits as if they were rows, small enough to train in a second."""
     named = Recipe.named
 
-    def reduced(name: str) -> Recipe:
+    def reduced(name: str, schedule: str | None = None) -> Recipe:
         slots = ["model.slots=[6, 4]"] if "mem" in name else []
-        return named(name).override([*SMALL, *slots, "objective.local_reconstruction=[]"])
+        return named(name, schedule).override([*SMALL, *slots, "objective.local_reconstruction=[]"])
 
     scorings = (Scoring(20), Scoring(50, 40))
     own_analyses = {
@@ -148,7 +123,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[Row]:
         "digits-mem-vae": ("generation", "memory", "imputation", "svm"),
     }
     for name, own in own_analyses.items():
-        monkeypatch.setitem(ROWS, name, Row(name, name, rows.MNIST, -20.0, scorings, own))
+        monkeypatch.setitem(ROWS, name, Row(name, name, rows.MNIST, -20.0, scorings, own, by=("paper",)))
     PAIRS.append(("digits-mem-vae", "digits-vae"))
     kept = dict(IMPUTATION_PAPER)  # monkeypatch would bring an entry back at the end, and the page has their order
     IMPUTATION_PAPER["rect-4"] = dict.fromkeys(IMPUTATION_PAPER["half"], 0.1)
@@ -162,11 +137,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[Row]:
 
 
 def asked(place: Path, *more: str) -> list[str]:
-    return ["reproduce", *more, "--results", str(place / "results"), "--runs", str(place / "runs")]
+    return [*more, "--results", str(place / "results"), "--runs", str(place / "runs")]
 
 
 def told(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> Any:
-    assert main([*arguments, "--json"]) == 0
+    assert reproduce([*arguments, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -175,7 +150,7 @@ def made(small: Row, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -
     """A folder with both rows done, which takes a while once."""
     kept = tmp_path_factory.getbasetemp() / "made"
     if not kept.exists():
-        assert main(asked(kept, "digits-mem-vae", "digits-vae")) == 0
+        assert reproduce(asked(kept, "digits-mem-vae", "digits-vae")) == 0
     return Path(shutil.copytree(kept, tmp_path / "made"))
 
 
@@ -221,7 +196,7 @@ def test_a_row_from_training_to_the_page(made: Path, capsys: pytest.CaptureFixtu
             assert (tmp_path / "results" / "figures" / name).is_file()
     # Nothing is done twice.
     before = (tmp_path / "results" / "digits-mem-vae.json").stat().st_mtime_ns, weights.stat().st_mtime_ns
-    assert main(asked(tmp_path, "digits-mem-vae")) == 0
+    assert reproduce(asked(tmp_path, "digits-mem-vae")) == 0
     assert before == ((tmp_path / "results" / "digits-mem-vae.json").stat().st_mtime_ns, weights.stat().st_mtime_ns)
     capsys.readouterr()
     status = told(capsys, asked(tmp_path, "--status", "digits-mem-vae", "mnist-vae"))
@@ -234,14 +209,15 @@ def cold_and_warm(small: Row, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str
     cold, warm = "digits-vae", "digits-warm"
     named = Recipe.named
 
-    def with_warm(name: str) -> Recipe:
+    def with_warm(name: str, schedule: str | None = None) -> Recipe:
         if name != warm:
-            return named(name)
-        return named(cold).override(["objective.samples=2", "training.epochs=2", f"training.start_from={cold}"])
+            return named(name, schedule)
+        first = named(cold)
+        second = first.override(["objective.samples=2", "training.epochs=2"]).stages[0]
+        return replace(first, stages=(*first.stages, replace(second, name="k2")))
 
     monkeypatch.setattr(Recipe, "named", staticmethod(with_warm))
-    monkeypatch.setattr(rows, "recipe_names", lambda: [*recipe_names(), warm])
-    monkeypatch.setitem(ROWS, warm, Row(warm, warm, rows.MNIST, -20.0, (Scoring(20),)))
+    monkeypatch.setitem(ROWS, warm, Row(warm, warm, rows.MNIST, -20.0, (Scoring(20),), after=cold, by=("paper",)))
     return cold, warm
 
 
@@ -252,9 +228,9 @@ def test_a_row_begins_with_shipped_weights_where_their_run_is_not_at_hand(
     (cold, warm), place = cold_and_warm, Place(made / "results", made / "runs")
     monkeypatch.setattr(zoo, "folder", lambda: tmp_path / "zoo")
     (tmp_path / "zoo").mkdir()
-    assert main(asked(made, "--ship", cold)) == 0
+    assert reproduce(asked(made, "--ship", cold)) == 0
     shutil.rmtree(made / "runs" / cold)
-    assert main(asked(made, warm)) == 0
+    assert reproduce(asked(made, warm)) == 0
     found = read_result(made / "results" / f"{warm}.json")
     assert found is not None
     (leg,) = found["before"]
@@ -268,10 +244,10 @@ def test_a_row_begins_with_shipped_weights_where_their_run_is_not_at_hand(
     assert other.before is not None
     assert jobs.shipped(other.before) is None
     # The run keeps what came before it: nothing is lost or counted twice where the zoo has gone on to a later model.
-    assert main(asked(made, "--ship", warm)) == 0
+    assert reproduce(asked(made, "--ship", warm)) == 0
     shutil.move(tmp_path / "zoo" / f"{warm}.safetensors", tmp_path / "zoo" / f"{cold}.safetensors")
     (made / "results" / f"{warm}.json").unlink()
-    assert main(asked(made, warm)) == 0
+    assert reproduce(asked(made, warm)) == 0
     again = read_result(made / "results" / f"{warm}.json")
     assert again is not None
     assert again["before"] == found["before"]
@@ -291,7 +267,7 @@ def test_a_row_that_begins_warm_says_with_which_weights(
     jobs.train(Job(ROWS[cold], "paper"), place)
     assert jobs.state(Job(ROWS[warm], "paper"), place) == f"{cold} before it: trained"
     Run.create(tmp_path / "runs" / warm, Job(ROWS[warm], "paper").recipe)  # killed before it could say more
-    assert main(asked(tmp_path, warm)) == 0
+    assert reproduce(asked(tmp_path, warm)) == 0
     found = read_result(tmp_path / "results" / f"{warm}.json")
     assert found is not None
     (leg,) = found["before"]
@@ -307,12 +283,12 @@ def test_a_row_that_begins_warm_says_with_which_weights(
     told_of.write_text(told_of.read_text().replace(weights[0], "f" * 64))
     (tmp_path / "results" / f"{warm}.json").unlink()
     capsys.readouterr()
-    assert main(asked(tmp_path, warm)) == 2
+    assert reproduce(asked(tmp_path, warm)) == 2
     assert "began with other weights" in capsys.readouterr().err
 
 
 def test_another_seed_lies_beside_the_rows_own_result(small: Row, tmp_path: Path) -> None:
-    assert main(asked(tmp_path, "digits-vae", "--seed", "3")) == 0
+    assert reproduce(asked(tmp_path, "digits-vae", "--seed", "3")) == 0
     assert not (tmp_path / "results" / "digits-vae.json").exists()
     found = read_result(tmp_path / "results" / "seeds" / "digits-vae" / "digits-vae-seed3.json")
     assert found is not None
@@ -349,8 +325,8 @@ def test_a_budget_that_ends_loses_nothing(
     assert jobs.state(Job(ROWS["digits-vae"], "paper"), place) == (
         "trained, not scored" if epoch == 12 else f"epoch {epoch} of 12"
     )
-    assert main(asked(tmp_path, "digits-vae")) == 0
-    assert main(asked(tmp_path / "again", "digits-vae")) == 0
+    assert reproduce(asked(tmp_path, "digits-vae")) == 0
+    assert reproduce(asked(tmp_path / "again", "digits-vae")) == 0
     found = [read_result(folder / "results" / "digits-vae.json") for folder in (tmp_path, tmp_path / "again")]
     assert found[0] is not None
     assert found[1] is not None
@@ -372,17 +348,17 @@ def test_the_budget_rings_where_ctrl_c_is_switched_off() -> None:
 def test_a_result_of_a_recipe_that_has_changed_is_done_again(
     small: Row, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(asked(tmp_path, "digits-vae")) == 0
+    assert reproduce(asked(tmp_path, "digits-vae")) == 0
     path, place = tmp_path / "results" / "digits-vae.json", Place(tmp_path / "results", tmp_path / "runs")
     old = read_result(path)
     longer = Recipe.named("digits-vae").override("training.epochs=13")
     monkeypatch.setattr(Job, "recipe", property(lambda self: longer))
     job = Job(ROWS["digits-vae"], "paper")
     assert jobs.state(job, place).startswith("outdated")
-    assert main(asked(tmp_path, "digits-vae")) == 2
+    assert reproduce(asked(tmp_path, "digits-vae")) == 2
     assert "other settings (training.epochs was 12, is 13)" in capsys.readouterr().err
     (tmp_path / "runs").rename(tmp_path / "away")
-    assert main(asked(tmp_path, "digits-vae")) == 0
+    assert reproduce(asked(tmp_path, "digits-vae")) == 0
     new = read_result(path)
     assert old is not None
     assert new is not None
@@ -390,7 +366,7 @@ def test_a_result_of_a_recipe_that_has_changed_is_done_again(
     # What is missing of a result whose run is elsewhere does not replace the result.
     (tmp_path / "runs").rename(tmp_path / "away too")
     path.write_text(json.dumps(new | {"more": {}}))
-    assert main(asked(tmp_path, "digits-vae")) == 2
+    assert reproduce(asked(tmp_path, "digits-vae")) == 2
     assert "would replace the number" in capsys.readouterr().err
 
 
@@ -398,7 +374,7 @@ def test_a_row_that_cannot_go_on_does_not_stop_the_others(made: Path, capsys: py
     path = made / "results" / "digits-mem-vae.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"more": {}}))
     shutil.rmtree(made / "runs" / "digits-mem-vae")
-    assert main(asked(made, "digits-mem-vae", "digits-vae")) == 2
+    assert reproduce(asked(made, "digits-mem-vae", "digits-vae")) == 2
     told_of = capsys.readouterr()
     assert "digits-mem-vae: " in told_of.err
     assert "digits-vae: done before" in told_of.out
@@ -409,13 +385,13 @@ def test_numbers_are_not_replaced_by_those_of_other_weights(made: Path, capsys: 
     found = json.loads(path.read_text())
     path.write_text(json.dumps(found | {"more": {}, "weights_sha256": "f" * 64}))
     before = path.read_bytes()
-    assert main(asked(made, "digits-vae")) == 2
+    assert reproduce(asked(made, "digits-vae")) == 2
     assert "measured with other weights" in capsys.readouterr().err
     assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(
-    "more", [["--seed", "1"], ["--schedule", "paper"], ["all", "--schedule", "fast"], ["--schedule", "finish"]]
+    "more", [["--seed", "1"], ["--schedule", "paper"], ["all", "--schedule", "fast"], ["--schedule", "long"]]
 )
 def test_groups_leave_out_what_an_option_does_not_go_with(
     more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -423,7 +399,7 @@ def test_groups_leave_out_what_an_option_does_not_go_with(
     found = {row["row"] for row in told(capsys, asked(tmp_path, "--status", *more))["rows"]}
     assert "mnist-vae" in found
     assert "slots" not in found
-    assert ("frey-vae-b10" in found) == (not {"fast", "finish"} & {*more})
+    assert ("frey-vae-b10" in found) == (not {"fast", "long"} & {*more})
 
 
 def test_differences_of_weights_that_are_no_more_are_not_shown(made: Path) -> None:
@@ -450,7 +426,7 @@ def test_a_pair_needs_the_results_and_no_run(made: Path) -> None:
         pairs.update(job, place)
         assert not file.exists()
     # Where the run is at hand they are made again, though the result lacks nothing.
-    assert main(asked(made, "digits-vae")) == 0
+    assert reproduce(asked(made, "digits-vae")) == 0
     assert jobs.read_json(file) == before
 
 
@@ -481,7 +457,7 @@ def test_every_part_of_the_page_has_its_numbers(made: Path, tmp_path: Path) -> N
             path.write_text(json.dumps(own))
     counted = {"mean": -0.0123, "standard_error": 0.0045}
     named = [f"imputation {pattern} {kind}" for pattern in patterns for kind in ("exact", "batch")]
-    entry = {"schedule": "finish", "seed": 0, "split": 0, "mean": 1.0, "standard_error": 0.1, "examples": 300}
+    entry = {"schedule": "fast", "seed": 0, "split": 0, "mean": 1.0, "standard_error": 0.1, "examples": 300}
     entry |= {
         "weights_sha256": [found["weights_sha256"]] * 2,
         "analyses": dict.fromkeys([*named, "svm right"], counted),
@@ -534,7 +510,7 @@ def test_every_part_of_the_page_has_its_numbers(made: Path, tmp_path: Path) -> N
 @needs_data
 def test_ways_to_share_slots_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On few images and with small layers: who is best on validation images is said, with the paired difference."""
-    base = Recipe.named("mnist-mem-vae-fast")
+    base = Recipe.named("mnist-mem-vae", "fast").until("main")
     small = ["model.hidden=[8, 8]", "model.latent=2", "training.batch_size=5000", "training.evaluate_every=0"]
     monkeypatch.setattr(sweeping, "EPOCHS", 1)
     monkeypatch.setattr(sweeping, "EXAMPLES", 50)
@@ -559,7 +535,7 @@ def test_what_is_shipped_samples_and_is_verified(
     (tmp_path / "zoo").mkdir()
     assert main(["zoo"]) == 0
     assert "empty" in capsys.readouterr().out
-    assert main(asked(made, "--ship", "digits-vae")) == 0
+    assert reproduce(asked(made, "--ship", "digits-vae")) == 0
     tensors, _ = load_tensors(tmp_path / "zoo" / "digits-vae.safetensors")
     kinds = {value.dtype for value in tensors.values() if value.ndim > 1}
     assert kinds == {torch.float16}
@@ -571,12 +547,12 @@ def test_what_is_shipped_samples_and_is_verified(
     capsys.readouterr()
     answer = told(capsys, asked(made, "--verify", "digits-vae", "--limit", "100"))["verified"][0]
     assert abs(answer["difference"]) < 0.01
-    assert main(asked(made, "--verify", "digits-vae", "--limit", "7")) == 2
+    assert reproduce(asked(made, "--verify", "digits-vae", "--limit", "7")) == 2
     assert "first 100" in capsys.readouterr().err
     # Other weights than those that were measured are found out.
     told_of = zoo.result("digits-vae")
     monkeypatch.setattr(zoo, "result", lambda name: told_of | {"log_likelihood": told_of["log_likelihood"] + 0.1})
-    assert main(asked(made, "--verify", "digits-vae")) == 1
+    assert reproduce(asked(made, "--verify", "digits-vae")) == 1
     assert "differ by more than" in capsys.readouterr().err
     assert main(["sample", "zoo:digits-vea", "-o", str(tmp_path / "s.png")]) == 2
     assert "did you mean 'digits-vae'" in capsys.readouterr().err
@@ -588,18 +564,18 @@ def test_weights_of_another_seed_are_shipped_under_a_name_of_their_own(
     """Beside the row's own, which they neither replace nor stand for."""
     monkeypatch.setattr(zoo, "folder", lambda: tmp_path / "zoo")
     (tmp_path / "zoo").mkdir()
-    assert main(asked(made, "digits-vae", "--seed", "1")) == 0
-    assert main(asked(made, "--ship", "digits-vae", "--seed", "1")) == 0
+    assert reproduce(asked(made, "digits-vae", "--seed", "1")) == 0
+    assert reproduce(asked(made, "--ship", "digits-vae", "--seed", "1")) == 0
     own, other = (Job(ROWS["digits-vae"], "paper", seed) for seed in (0, 1))
     assert (jobs.shipped(own), jobs.shipped(other)) == (None, "digits-vae-seed1")
-    assert main(asked(made, "--ship", "digits-vae")) == 0
+    assert reproduce(asked(made, "--ship", "digits-vae")) == 0
     assert zoo.names() == ["digits-vae", "digits-vae-seed1"]
     assert (jobs.shipped(own), jobs.shipped(other)) == ("digits-vae", "digits-vae-seed1")
 
 
 def test_the_group_of_faces_has_all_splits() -> None:
     def asked_for(*more: str) -> list[str]:
-        return list(reproduction.jobs(parse(["reproduce", *more])))
+        return list(reproduction.jobs(parsed(*more)))
 
     splits = ["frey-vae-b10", *(f"frey-vae-b10-split{i}" for i in range(1, 5))]
     assert [name for name in asked_for("frey") if name.startswith("frey-vae-b10")][5:] == splits
@@ -614,36 +590,36 @@ def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         (["mnist-vea"], "did you mean 'mnist-vae'"),
         (["frey-vae-b10", "--schedule", "fast"], "has no fast schedule"),
         (["frey", "--schedule", "fast"], "none of frey has a fast schedule"),
-        (["--status", "frey", "--schedule", "finish"], "none of frey has a finish schedule"),
+        (["--status", "frey", "--schedule", "long"], "none of frey has a long schedule"),
         (["--status", "--verify"], "ask for one"),
         (["--limit", "100"], "--verify"),
         (["--verify"], "which row?"),
         (["--ship", "mnist-vae"], "no result yet"),
         (
             ["--ship", "mnist-vae", "--seed", "1"],
-            "mnist-vae-finish-seed1 has no result yet: python -m reproduction mnist-vae --schedule finish --seed 1",
+            "mnist-vae-fast-seed1 has no result yet: python -m reproduction mnist-vae --schedule fast --seed 1",
         ),
         (["--ship", "mnist-vae", "--budget", "1m"], "--budget does not go with --ship"),
         (["--ship", "slots"], "no row with weights"),
         (["slots", "--seed", "1"], "do not go with slots"),
     ):
-        assert main(asked(tmp_path, *more)) == 2, more
+        assert reproduce(asked(tmp_path, *more)) == 2, more
         told = capsys.readouterr().err.strip()
         assert words in told, more
         assert "\n" not in told
     with pytest.raises(SystemExit):
-        main(asked(tmp_path, "--budget", "soon"))
+        reproduce(asked(tmp_path, "--budget", "soon"))
     assert "150m" in capsys.readouterr().err
     assert not any(tmp_path.glob("r*"))
     (tmp_path / "results").write_text("not a folder")
-    assert main(asked(tmp_path, "mnist-vae")) == 2
+    assert reproduce(asked(tmp_path, "mnist-vae")) == 2
     assert "cannot make the folder" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
     (tmp_path / "results").unlink()
     (tmp_path / "results").mkdir()
     for text in ("{}", "[]", "{"):
         (tmp_path / "results" / "mnist-vae.json").write_text(text)
-        assert main(asked(tmp_path, "--status", "mnist-vae")) == 2
+        assert reproduce(asked(tmp_path, "--status", "mnist-vae")) == 2
         assert "is damaged" in capsys.readouterr().err
 
 
@@ -668,6 +644,13 @@ def test_the_readme_has_the_numbers_of_the_results() -> None:
     assert f"{few['mean']:+.0f} ± {few['standard_error']:.0f} on one split" in readme
 
 
+def job_of(found: dict[str, Any]) -> Job:
+    """The job of a result, from what it says of its recipe."""
+    row = ROWS[found["row"]]
+    training = next(name for name in row.schedules if row.command(name) == found["recipe"])
+    return Job(row, training, found["seed"], found.get("split", 0))
+
+
 FILES = [*sorted(RESULTS.glob("*-*.json")), *sorted(RESULTS.glob("seeds/*/*.json"))]
 
 
@@ -677,8 +660,8 @@ def test_results_belong_to_the_recipes_that_ship(path: Path) -> None:
     found = read_result(path)
     assert found is not None
     assert found.keys() >= KEYS
-    job = Job(*trained_by(found["recipe"]), found["seed"], found["split"])
-    assert job.row.name == found["row"]
+    job = job_of(found)
+    assert (RESULTS / found["recipe_file"]).is_file()
     assert job.result(Place(RESULTS, RESULTS)) == path
     assert jobs.current(job, found)
     assert found["difference"] == pytest.approx(found[job.row.quantity] - job.row.paper)
@@ -697,8 +680,9 @@ def test_models_of_the_zoo_are_whole_and_draw(name: str) -> None:
     saved = read_model(zoo.resolve(f"zoo:{name}"))
     told_of = zoo.result(name)
     assert count_parameters(saved.model) == told_of["parameters"]
-    assert saved.recipe.differences(Recipe.named(told_of["recipe"])) == []
-    job = Job(*trained_by(told_of["recipe"]), told_of["seed"])
+    job = job_of(told_of)
+    assert saved.recipe.differences(job.recipe) == []
+    assert saved.reached.stages == len(job.recipe.stages)
     assert job.shipped_as == name
     own = read_result(job.result(Place(RESULTS, RESULTS)))
     assert own is not None

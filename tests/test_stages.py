@@ -196,6 +196,8 @@ def test_a_schedule_leaves_out_the_stages_with_more_samples_than_the_recipe_has(
 @pytest.mark.parametrize("schedule", document.schedule_names())
 def test_every_schedule_trains_the_recipes_model_on_its_loss(schedule: str) -> None:
     for name in recipe_names():
+        if schedule.startswith("letters") != name.startswith("ocr"):  # whose stages need validation rows
+            continue
         mine, other = Recipe.named(name), Recipe.named(name, schedule)
         assert (mine.data, mine.model.hidden, mine.model.slots) == (other.data, other.model.hidden, other.model.slots)
         assert other.stages[-1].objective.samples <= mine.objective.samples
@@ -272,10 +274,8 @@ def test_a_small_file_with_a_large_recipe_allocates_nothing(tmp_path: Path) -> N
     tensors, about = load_tensors(tmp_path / "small.safetensors")
     large = recipe.override("model.hidden=[30000, 30000]").to_toml()
     save_tensors(tmp_path / "small.safetensors", tensors, {**about, "recipe": large})
-    before = torch.empty(0)
     with pytest.raises(MemgenError, match="does not fit its recipe") as caught:
         load(tmp_path / "small.safetensors")
-    assert before.numel() == 0
     assert "\n" not in str(caught.value)
 
 

@@ -49,12 +49,12 @@ def run_demo(folder: Path, epochs: int | None, say: Callable[[str], None]) -> di
 
 def _clear(folder: Path) -> None:
     """Make place for a run: an earlier demo's goes, one of `memgen train` stays."""
-    if not (folder / RECIPE).exists():
-        return
-    if not (folder / MARK).exists():
+    if (folder / MARK).exists():
+        for name in (WEIGHTS, CHECKPOINT, METRICS, RECIPE, ".lock", MARK):
+            (folder / name).unlink(missing_ok=True)
+    if (folder / RECIPE).exists():
         raise MemgenError(f"{folder} holds a run that is no demo; choose another --out")
-    for name in (WEIGHTS, CHECKPOINT, METRICS, MARK, ".lock", RECIPE):
-        (folder / name).unlink(missing_ok=True)
+    Run.refuse_taken(folder)
 
 
 def _train(folder: Path, recipe: Recipe, data: Dataset) -> Run:

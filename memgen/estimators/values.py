@@ -1,0 +1,63 @@
+"""Values as scikit-learn and pandas hand them in and want them back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Shaped
+from numpy.typing import NDArray
+
+from memgen.errors import MemgenError
+
+AUTO = "auto"
+
+
+def joined(columns: list[NDArray[Any]]) -> Shaped[NDArray[Any], "N D"]:
+    """One array: of numbers, or of objects where a column is text."""
+    text = any(column.dtype == object for column in columns)
+    return np.stack([column.astype(object if text else np.float64) for column in columns], 1)
+
+
+def where_gone(gone: NDArray[np.bool_], new: NDArray[Any], old: NDArray[Any]) -> NDArray[Any]:
+    """The new value where the old one is gone."""
+    if new.dtype == object or old.dtype == object:
+        if new.dtype != object:
+            old = np.where(gone, np.nan, old).astype(np.float64)
+            return np.where(gone, new.astype(np.float64), old)
+        return np.where(gone, new, old.astype(object))
+    return np.where(gone, new.astype(np.float64), old.astype(np.float64)) if gone.any() else old
+
+
+def is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == AUTO
+
+
+def plain(value: Any) -> Any:
+    """NumPy's numbers and tuples as TOML and JSON have them."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    return [plain(entry) for entry in value] if isinstance(value, (list, tuple)) else value
+
+
+def as_text(value: Any) -> Any:
+    text = plain(value)
+    if text is value:
+        raise MemgenError(f"the setting {value!r} has no text, so it cannot be saved")
+    return text
+
+
+def checked(column: NDArray[Any]) -> NDArray[Any]:
+    """scikit-learn wants a TypeError for objects that are neither numbers nor text."""
+    if column.dtype == object:
+        for value in column:
+            if isinstance(value, (dict, list, tuple, set)):
+                raise TypeError(f"argument must be a string or a number, not {type(value).__name__!r}")
+    return column
+
+
+def column_of(series: Any) -> NDArray[Any]:
+    """A column of a DataFrame: numbers and truth values as they are, all else as objects."""
+    kind = getattr(series.dtype, "kind", "O")
+    plain = isinstance(series.dtype, np.dtype) and kind in "biufMmc"
+    return np.asarray(series) if plain else np.asarray(series.astype(object), dtype=object)
