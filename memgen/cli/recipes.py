@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import click
@@ -22,4 +23,7 @@ def command() -> dict[str, Any]:
         for name, about in group.entries.items():
             say(f"  {name:<{width}}  {about}")
     say(f"your own data:\n  {AUTO:<{width}}  {ABOUT_AUTO}")
-    return {"groups": [{"title": group.title, "entries": group.entries} for group in groups]}
+    *recipes, schedules = (
+        [{"name": name, "about": about} for name, about in group.entries.items()] for group in groups
+    )
+    return {"recipes": list(chain(*recipes)), "schedules": schedules}
