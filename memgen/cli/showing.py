@@ -87,8 +87,11 @@ def recipes(options: argparse.Namespace) -> dict[str, Any]:
         for name, about in group.entries.items():
             say(options, f"  {name:<{width}}  {about}")
     say(options, f"  {AUTO:<{width}}  {ABOUT_AUTO}")
-    listed = [[{"name": name, "about": about} for name, about in group.entries.items()] for group in groups]
-    return {"recipes": sum(listed[:-1], []), "schedules": listed[-1]}
+    *recipes, schedules = groups
+    return {
+        "recipes": [{"name": name, "about": about} for group in recipes for name, about in group.entries.items()],
+        "schedules": [{"name": name, "about": about} for name, about in schedules.entries.items()],
+    }
 
 
 def data_list(options: argparse.Namespace) -> dict[str, Any]:
