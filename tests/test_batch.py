@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -57,8 +58,8 @@ def test_rows_that_are_read_by_index_give_what_those_in_memory_give() -> None:
         collect_statistics(model, source)
         weights.append(torch.cat([value.flatten() for value in model.state_dict().values()]))
         masked = source if source is rows else Batch(whole.x)
-        answers.append((log_likelihood(model, masked, 20).log_p, features(model, masked).mean))
-        answers[-1] += (impute(model, masked, "gibbs", steps=4).mean,)
+        filled = impute(model, masked, "gibbs", steps=4).mean
+        answers.append((log_likelihood(model, masked, 20).log_p, features(model, masked).mean, filled))
     assert weights[0].equal(weights[1])
     for a, b in zip(*answers, strict=True):
         assert a.equal(b)
@@ -101,7 +102,7 @@ def test_moments_of_chunks_are_those_of_all_rows_and_of_what_normalise_takes() -
 
 
 def test_layers_are_built_as_they_are_specified() -> None:
-    tables = [
+    tables: list[dict[str, Any]] = [
         {"kind": "view", "shape": [4, 4, 1]},
         {"kind": "conv", "channels": 3, "stride": 2, "slots": 2},
         {"kind": "upsample", "factor": 2},

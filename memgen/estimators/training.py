@@ -128,7 +128,7 @@ class _Watch:
             collect_statistics(model, self.data.split("train"), seed=self.seed)
         noise = model.noise(VALIDATION_SAMPLES, len(valid), generator(self.seed, Purpose.EVALUATION))
         model.eval()
-        found = importance(infer_all(model, self.data.split("valid"), noise).log_w).double()
+        found = importance(infer_all(model, Batch.of(valid), noise).log_w).double()
         model.train()
         return torch.where(found.isfinite(), found, -torch.inf)
 
