@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.6.0"
 
 if TYPE_CHECKING:
+    from memgen.core.batch import Batch as Batch
     from memgen.core.model import DGM as DGM
-    from memgen.core.model import Batch as Batch
     from memgen.core.model import Conditional as Conditional
+    from memgen.core.model import GenerativeModel as GenerativeModel
     from memgen.core.model import count_parameters as count_parameters
     from memgen.core.noise import binarise as binarise
     from memgen.data import DATASETS as DATASETS
@@ -50,7 +51,8 @@ if TYPE_CHECKING:
     from memgen.training.statistics import collect_statistics as collect_statistics
 
 _HOMES = {
-    "core.model": ("DGM", "Batch", "Conditional", "count_parameters"),
+    "core.batch": ("Batch",),
+    "core.model": ("DGM", "Conditional", "GenerativeModel", "count_parameters"),
     "core.noise": ("binarise",),
     "data": ("DATASETS", "Dataset", "dataset"),
     "errors": ("MemgenError",),

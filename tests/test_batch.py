@@ -52,16 +52,15 @@ RECIPE = Recipe().override(
 def test_rows_that_are_read_by_index_give_what_those_in_memory_give() -> None:
     rows = FromDisk(60)
     whole = rows.rows(slice(None))
-    weights: list[torch.Tensor] = []
-    answers: list[tuple[torch.Tensor, ...]] = []
+    weights, answers = [], []
     for source, data in ((rows, OnDisk("disk", torch.zeros(1, 6))), (whole, Dataset.of(whole))):
         model = build(RECIPE, 6)
         list(fit(model, data, RECIPE))
         collect_statistics(model, source)
         weights.append(torch.cat([value.flatten() for value in model.state_dict().values()]))
         masked = source if source is rows else Batch(whole.x)
-        answers.append((log_likelihood(model, masked, 20).log_p, features(model, masked).mean))
-        answers[-1] = (*answers[-1], impute(model, masked, "gibbs", steps=4).mean)
+        filled = impute(model, masked, "gibbs", steps=4).mean
+        answers.append((log_likelihood(model, masked, 20).log_p, features(model, masked).mean, filled))
     assert weights[0].equal(weights[1])
     for a, b in zip(*answers, strict=True):
         assert a.equal(b)
