@@ -111,7 +111,7 @@ class Run:
         except OSError as error:
             raise MemgenError(f"cannot make the folder {folder}: {error.strerror}") from None
         if start is not None:
-            write_atomically(folder / START, (json.dumps(start) + "\n").encode())
+            Run(folder, recipe).remember_start(start)
         write_atomically(folder / RECIPE, recipe.to_toml().encode())
         return Run(folder, recipe).remembering(origin)
 
@@ -120,6 +120,10 @@ class Run:
         if origin is not None and origin != self.origin:
             write_atomically(self.folder / DATA, origin.to_json().encode())
         return replace(self, origin=origin)
+
+    def remember_start(self, start: dict[str, Any]) -> None:
+        """About the weights with which it begins."""
+        write_atomically(self.folder / START, (json.dumps(start) + "\n").encode())
 
     @property
     def start(self) -> dict[str, Any] | None:

@@ -91,7 +91,11 @@ def train_in(
         raise MemgenError(f"{folder} was begun with other settings ({'; '.join(changed)}); move it away")
     first = _first_stage(run, ready, start)
     about = None if start is None else start.about(first)
-    run = Run.create(folder, recipe, origin, about) if run is None else run.remembering(origin)
+    if run is None:
+        run = Run.create(folder, recipe, origin, about)
+    elif about is not None and not (folder / CHECKPOINT).exists():
+        run.remember_start(about)
+    run = run.remembering(origin)
     with run.locked(), Session(run, ready, options, first) as session:
         begun(session)
         session.train()
