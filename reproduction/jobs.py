@@ -20,6 +20,7 @@ from memgen.data import Dataset, dataset
 from memgen.data.output import write_atomically
 from memgen.errors import FailedError, MemgenError
 from memgen.recipes import document
+from memgen.recipes.build import likelihood_name
 from memgen.recipes.settings import Recipe
 from memgen.report.figures.base import make_folder
 from memgen.runs import zoo
@@ -30,7 +31,7 @@ from memgen.runs.scores import score
 from memgen.runs.session import Options, Session, Start, choose_device, train_in
 from memgen.runs.storage import load_tensors, save_tensors
 from memgen.tasks.density import Likelihood, standard_error
-from memgen.training.prepare import as_read_by, prepare
+from memgen.training.prepare import as_read_by, prepare, with_likelihood
 from reproduction.analyses import ANALYSES
 from reproduction.rows import OWN, ROWS, Row, Scoring
 
@@ -71,6 +72,7 @@ class Job:
     @property
     def recipe(self) -> Recipe:
         found = self.row.recipe(self.schedule).override(f"training.seed={self.seed}")
+        found = with_likelihood(found, likelihood_name(found))
         return found.override(f"data.name={found.data.name}-{self.split}") if self.split else found
 
     @property

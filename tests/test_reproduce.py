@@ -351,7 +351,7 @@ def test_a_result_of_a_recipe_that_has_changed_is_done_again(
     assert reproduce(asked(tmp_path, "digits-vae")) == 0
     path, place = tmp_path / "results" / "digits-vae.json", Place(tmp_path / "results", tmp_path / "runs")
     old = read_result(path)
-    longer = Recipe.named("digits-vae").override("training.epochs=13")
+    longer = Job(ROWS["digits-vae"], "paper").recipe.override("training.epochs=13")
     monkeypatch.setattr(Job, "recipe", property(lambda self: longer))
     job = Job(ROWS["digits-vae"], "paper")
     assert jobs.state(job, place).startswith("outdated")
