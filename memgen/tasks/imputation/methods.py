@@ -113,7 +113,7 @@ def importance(model: GenerativeModel, batch: Batch, burn: int, noise: Iterator[
         log_q = log_qs.logsumexp(0) - math.log(len(encodings))
         log_p_z = total(model.log_p_z(batch, z))
         log_proposal = torch.logaddexp(log_p_z + math.log(PRIOR), log_q + math.log1p(-PRIOR))
-        yield _weighted(batch, decoded(model, batch, z), log_p_z - log_proposal)
+        yield _weighted(batch, decoded(model, batch, z), log_p_z, log_proposal)
 
 
 def observed(model: GenerativeModel, batch: Batch, burn: int, noise: Iterator[StepNoise]) -> Iterator[State]:
@@ -126,13 +126,13 @@ def observed(model: GenerativeModel, batch: Batch, burn: int, noise: Iterator[St
     encoding = model.encode(batch)
     for eps in noise:
         z, log_q, _ = model.infer(encoding, eps.normal)
-        yield _weighted(batch, decoded(model, batch, z), total(model.log_p_z(batch, z)) - total(log_q))
+        yield _weighted(batch, decoded(model, batch, z), total(model.log_p_z(batch, z)), total(log_q))
 
 
-def _weighted(batch: Batch, p: Factorised, log_ratio: Float[Tensor, " B"]) -> State:
-    """A state of weight p(x_obs|z) * ratio."""
+def _weighted(batch: Batch, p: Factorised, log_p_z: Float[Tensor, " B"], log_q: Float[Tensor, " B"]) -> State:
+    """A state of weight p(x_obs|z) p(z) / q(z)."""
     # A proposal may be so far out that nothing of it is finite: it weighs nothing.
-    log_w = (p.log_prob(batch.x, batch.observed) + log_ratio).nan_to_num(nan=-torch.inf)
+    log_w = (p.log_prob(batch.x, batch.observed) + log_p_z - log_q).nan_to_num(nan=-torch.inf)
     return State(complete(batch, p.mean), p, log_w, torch.ones_like(log_w, dtype=torch.bool))
 
 
