@@ -128,7 +128,7 @@ class Columns:
         if len(values) != len(self):
             raise MemgenError(f"the data has {len(values)} columns, the model has {len(self)}")
         check_lengths(values, self.names)
-        encoded = np.empty((len(values[0]) if order is None else len(order), len(self)), dtype)
+        encoded: NDArray[Any] = np.empty((len(values[0]) if order is None else len(order), len(self)), dtype)
         for i, (column, given) in enumerate(zip(self, values, strict=True)):
             numbers = _encode(column, tidy(column.name, given), unseen)
             encoded[:, i] = numbers if order is None else numbers[order]
@@ -346,4 +346,6 @@ def _check_levels(what: str, kind: str, levels: object) -> None:
 
 def _is_number(value: object) -> bool:
     """Whether it is a number that float64 can hold; JSON knows larger ones."""
-    return type(value) in (int, float) and abs(value) <= sys.float_info.max  # type: ignore[operator]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max

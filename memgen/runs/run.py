@@ -44,10 +44,11 @@ DATA, START = "data.json", "start.json"
 EVERY_EPOCH = ("epoch", "bound", "seconds")
 """What every line of metrics.jsonl has."""
 
-COUNTED = {"epoch": int, "step": int, "seconds": (int, float)}
-EXECUTED = {"device": str, "threads": int, "torch": str, "path": str}
+Kinds = dict[str, type | tuple[type, ...]]
+COUNTED: Kinds = {"epoch": int, "step": int, "seconds": (int, float)}
+EXECUTED: Kinds = {"device": str, "threads": int, "torch": str, "path": str}
 """What a checkpoint says of itself, with the type of each."""
-STARTED = {"recipe": str, "weights_sha256": str, "epochs": int, "seed": int}
+STARTED: Kinds = {"recipe": str, "weights_sha256": str, "epochs": int, "seed": int}
 """What start.json says."""
 MOST_THREADS = 1024
 
@@ -402,7 +403,8 @@ class Scores:
         if not _agree([*parts, *bounds.values()]) or not all(K.isdecimal() and len(K) < 10 for K in bounds):
             return None, 0.0
         by_samples = {K: bounds[str(K)] for K in sorted(map(int, bounds))}
-        return Likelihood(self.samples, *parts, by_samples), _seconds(about)  # type: ignore[arg-type]
+        result = Likelihood(self.samples, tensors["log_p"], tensors["elbo"], tensors["effective"], by_samples)
+        return result, _seconds(about)
 
     def write(self, result: Likelihood, seconds: float) -> None:
         try:

@@ -12,6 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -50,7 +51,8 @@ def flip(chance: random.Random, content: bytes) -> bytes:
 
 def edge(chance: random.Random, content: bytes) -> bytes:
     """A number at the edge of its range, where a length may stand."""
-    size, order = chance.choice((1, 2, 4, 8)), chance.choice(("little", "big"))
+    size = chance.choice((1, 2, 4, 8))
+    order: Literal["little", "big"] = "little" if chance.random() < 0.5 else "big"
     value = chance.choice(EDGES) & ((1 << 8 * size) - 1)
     start = place(chance, content)
     return content[:start] + value.to_bytes(size, order) + content[start + size :]
