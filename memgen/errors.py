@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+LONGEST = 4000
+"""Characters of a message."""
 MOST_CHOICES = 200
 """That a message lists."""
 LONGEST_REASON = 300
@@ -12,7 +14,14 @@ LONGEST_REASON = 300
 
 
 class MemgenError(ValueError):
-    """Bad input: a line that says what is wrong, where, and what to do; the command line prints it and exits with 2."""
+    """Bad input: a line that says what is wrong, where, and what to do; the command line prints it and exits with 2.
+
+    It stays one line of bearable length, whatever names from a file are in it.
+    """
+
+    def __init__(self, message: object = "") -> None:
+        line = " ".join(str(message).splitlines())
+        super().__init__(line if len(line) <= LONGEST else line[: LONGEST - 3] + "...")
 
 
 class FailedError(MemgenError):

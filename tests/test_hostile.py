@@ -247,6 +247,8 @@ def test_numbers_that_no_float_holds_are_no_offsets_and_no_levels() -> None:
 def test_messages_stay_one_line_of_bearable_length() -> None:
     assert reason(ValueError("\n\n a\x1b[2J\nb")) == "a?[2J"
     assert len(reason(ValueError("a" * 10**6))) == 300
+    assert str(MemgenError("a\nb")) == "a b"
+    assert len(str(MemgenError("a" * 10**6))) == 4000
     assert len(str(unknown("column", "x" * 10**6, [f"column {i}" for i in range(10**5)]))) < 5000
 
 

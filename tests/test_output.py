@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,7 +28,7 @@ def test_a_file_of_the_users_beside_the_output_is_left_alone(tmp_path: Path) -> 
 
 
 def test_a_link_under_the_scratch_name_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secrets, "token_hex", lambda size: "0" * 2 * size)
+    monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 2 * size)
     (tmp_path / "secret").write_text("secret")
     (tmp_path / f"{output.SCRATCH}{'0' * 16}{output.ENDING}").symlink_to(tmp_path / "secret")
     with pytest.raises(MemgenError, match="File exists"):

@@ -35,7 +35,8 @@ class Scores:
         if not _agree([*parts, *bounds.values()]) or not all(K.isdecimal() and len(K) < 10 for K in bounds):
             return None, 0.0
         by_samples = {K: bounds[str(K)] for K in sorted(map(int, bounds))}
-        return Likelihood(self.samples, *parts[:3], by_samples), _seconds(about)  # type: ignore[arg-type, call-arg]
+        result = Likelihood(self.samples, tensors["log_p"], tensors["elbo"], tensors["effective"], by_samples)
+        return result, _seconds(about)
 
     def write(self, result: Likelihood, seconds: float) -> None:
         try:

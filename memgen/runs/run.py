@@ -46,10 +46,11 @@ DATA, START = "data.json", "start.json"
 EVERY_EPOCH = ("epoch", "bound", "seconds")
 """Numbers that every line of metrics.jsonl has."""
 
-COUNTED: dict[str, type | tuple[type, ...]] = {"stage": int, "epoch": int, "step": int, "seconds": (int, float)}
-EXECUTED = {"device": str, "threads": int, "torch": str, "path": str}
+Kinds = dict[str, type | tuple[type, ...]]
+COUNTED: Kinds = {"stage": int, "epoch": int, "step": int, "seconds": (int, float)}
+EXECUTED: Kinds = {"device": str, "threads": int, "torch": str, "path": str}
 """What a checkpoint says of itself, with the type of each."""
-STARTED = {"name": str, "weights_sha256": str, "epochs": int, "seed": int, "stages": int}
+STARTED: Kinds = {"name": str, "weights_sha256": str, "epochs": int, "seed": int, "stages": int}
 """What start.json says."""
 MOST_THREADS = 1024
 

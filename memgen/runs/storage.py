@@ -6,10 +6,10 @@ import hashlib
 import json
 import struct
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from memgen.data.output import write_atomically
@@ -45,10 +45,8 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str
 
 def with_metadata(content: bytes, metadata: dict[str, str]) -> tuple[bytes, memoryview]:
     """A safetensors file with metadata in the order of their names; the library itself writes them in any order."""
-    (length,) = LENGTH.unpack_from(content)
-    start = LENGTH.size + length
-    entries = json.loads(content[LENGTH.size : start])
-    about = {METADATA: dict(sorted(metadata.items())), **entries}
+    about = {METADATA: dict(sorted(metadata.items())), **header_of(content)}
+    start = LENGTH.size + LENGTH.unpack_from(content)[0]
     header = json.dumps(about, ensure_ascii=False, separators=(",", ":")).encode()
     header += b" " * (-len(header) % LENGTH.size)  # the tensors stay aligned
     if len(header) > LARGEST_HEADER:
@@ -59,17 +57,14 @@ def with_metadata(content: bytes, metadata: dict[str, str]) -> tuple[bytes, memo
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and metadata; a file that is missing, truncated, altered or beyond the limits is an error that says so.
 
-    Nothing is allocated beyond the size of the file: the library compares the sizes that the header tells with it.
+    The file is opened once, because another process may replace it at any moment. No more is allocated than it has: the
+    library compares the sizes that the header tells with it.
     """
-    check_header(path)
+    content = read_content(path)
     try:
-        with safe_open(path, framework="pt") as file:
-            names = list(file.keys())
-            if len(names) > MOST_TENSORS:
-                raise MemgenError(f"it has {len(names):,} tensors, and at most {MOST_TENSORS:,} are read")
-            metadata = dict(file.metadata() or {})
-            tensors = {name: file.get_tensor(name) for name in names}
-            actual = checksum(tensors, metadata)
+        tensors = safetensors.torch.load(content)
+        metadata = header_of(content).get(METADATA, {})
+        actual = checksum(tensors, metadata)
     except Exception as error:  # of the library, and of torch for types that it only half knows
         raise MemgenError(f"{path} is corrupt, or no model file: {reason(error)}") from None
     if metadata.get(CHECKSUM) != actual:
@@ -77,15 +72,27 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     return tensors, metadata
 
 
-def check_header(path: Path) -> None:
-    """Refuse a file that cannot be read, or that begins with a header of absurd length."""
+def read_content(path: Path) -> bytes:
+    """The bytes of a file, refused where it begins with a header beyond the limits."""
     try:
         with path.open("rb") as file:
             start = file.read(LENGTH.size)
+            length = LENGTH.unpack(start)[0] if len(start) == LENGTH.size else 0
+            if length > LARGEST_HEADER:
+                raise MemgenError(
+                    f"{path} is corrupt, or no model file: its header has {length:,} bytes, and at most "
+                    f"{LARGEST_HEADER:,} are read"
+                )
+            content = start + file.read()
     except OSError as error:
         raise MemgenError(f"cannot read {path}: {error.strerror}") from None
-    if len(start) == LENGTH.size and (length := LENGTH.unpack(start)[0]) > LARGEST_HEADER:
-        raise MemgenError(
-            f"{path} is corrupt, or no model file: its header has {length:,} bytes, and at most {LARGEST_HEADER:,} "
-            "are read"
-        )
+    if (found := content.count(b'"dtype"', 0, LENGTH.size + length)) > MOST_TENSORS:
+        raise MemgenError(f"{path} has {found:,} tensors, and at most {MOST_TENSORS:,} are read")
+    return content
+
+
+def header_of(content: bytes) -> dict[str, Any]:
+    """What a file says of its tensors, and its metadata."""
+    (length,) = LENGTH.unpack_from(content)
+    entries: dict[str, Any] = json.loads(content[LENGTH.size : LENGTH.size + length])
+    return entries

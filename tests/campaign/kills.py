@@ -28,14 +28,15 @@ from tests.child import child
 FORK = multiprocessing.get_context("forkserver")
 PATIENCE = 180
 """Seconds for a command that nobody kills."""
-SMALL: tuple[str, ...] = (
+SMALL = (
+    "training.evaluate_rows=20",
+    "training.batch_size=20",
     "model.hidden=[8]",
     "model.latent=2",
     "training.ema=0.9",
     "training.evaluate_every=2",
     "training.epochs=4",
 )
-SMALL += ("training.evaluate_rows=20", "training.batch_size=20")
 LOCAL = "objective.local_reconstruction=[0.1]"
 PRODUCT = ("model.slots=[64]", "model.attention=product", "model.top=4", LOCAL)
 EVERY_STEP = ("--resume", "--checkpoint-every", "0")
