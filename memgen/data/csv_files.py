@@ -147,10 +147,12 @@ def _block(rows: list[list[str]], textual: set[int]) -> NDArray[np.float64]:
         column = plain_numbers(cells)
         if column is not None:
             values[:, i] = column
-        elif any(isinstance(read_cell(cell), str) for cell in set(cells)):
+            continue
+        known = {cell: read_cell(cell) for cell in set(cells)}
+        if any(isinstance(value, str) for value in known.values()):
             textual.add(i)
         else:
-            values[:, i] = [np.nan if value is None else value for value in map(read_cell, cells)]
+            values[:, i] = [np.nan if known[cell] is None else known[cell] for cell in cells]
     return values
 
 
