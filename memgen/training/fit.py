@@ -261,7 +261,7 @@ def fit(
         model.load_state_dict(state.best)
     elif state.averaged is not None:
         model.load_state_dict(state.averaged.state_dict())
-    model.eval()
+    model.train(False)
 
 
 def byte_levels(rows: Float[Tensor, "N D"]) -> UInt8[Tensor, "N D"] | None:
