@@ -127,7 +127,7 @@ class _Watch:
         if batch_norms(model):
             collect_statistics(model, self.data.split("train"), seed=self.seed)
         noise = model.noise(VALIDATION_SAMPLES, len(valid), generator(self.seed, Purpose.EVALUATION))
-        model.eval()
+        model.train(False)
         found = importance(infer_all(model, Batch.of(valid), noise).log_w).double()
         model.train()
         return torch.where(found.isfinite(), found, -torch.inf)
