@@ -129,7 +129,7 @@ class Watch:
         """Of every validation row."""
         seed = self.ready.recipe.training.seed
         noise = model.noise(VALIDATION_SAMPLES, len(valid), generator(seed, Purpose.EVALUATION))
-        model.eval()
+        model.train(False)
         bounds = importance(infer_all(model, Batch.of(valid), noise).log_w).double()
         model.train()
         return torch.where(bounds.isfinite(), bounds, -torch.inf)

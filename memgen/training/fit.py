@@ -134,7 +134,7 @@ def stages(
             break
         state = state.next_stage(ready.recipe)
     ready.model.load_state_dict(state.chosen_weights)
-    ready.model.eval()
+    ready.model.train(False)
 
 
 def _stage(ready: Prepared, state: State, tick: Tick, score: Evaluate) -> Generator[tuple[Epoch, State], None, None]:
