@@ -31,6 +31,7 @@ ROOMS = [
     {"training"},
     {"runs"},
     {"report", "estimators"},
+    {"web"},
     {"cli"},
     {"__main__"},
 ]

@@ -83,6 +83,7 @@ def parser() -> Parser:
     _add_data(commands)
     _add_demo(commands)
     _add_zoo(commands)
+    _add_serve(commands)
     return top
 
 
@@ -509,6 +510,29 @@ def _add_zoo(commands: Any) -> None:
             "memgen evaluate zoo:mnist-mem-vae --limit 100",
         ],
     )
+
+
+def _add_serve(commands: Any) -> None:
+    command = _command(
+        commands,
+        "serve",
+        "serving.serve",
+        "Open a page in the browser: play with models, complete images, look inside the memory.\n\n"
+        "The page is served to this machine alone, and asks nothing of any other.",
+        [
+            "memgen serve --open",
+            "memgen serve runs/digits zoo:mnist-vae",
+            "memgen serve runs/table --runs runs",
+        ],
+    )
+    command.add_argument(
+        "models", metavar="RUN", nargs="*", help="run folders, model files or zoo:NAME (default: a MEM-VAE and a VAE)"
+    )
+    command.add_argument("--runs", type=Path, metavar="FOLDER", help="show the curves of all runs in this folder")
+    command.add_argument("--port", type=whole(0), default=8765, help="default 8765; 0: any that is free")
+    command.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="default 127.0.0.1, this machine alone")
+    command.add_argument("--allow-remote", action="store_true", help="let other machines in, with --host 0.0.0.0")
+    command.add_argument("--open", action="store_true", help="open the browser")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
