@@ -210,7 +210,10 @@ def serve(
     say("Ctrl-C stops it")
     if open_browser:
         webbrowser.open(address)
-    app = application(shown, Runs(named, runs), door)
+    workers = Workers()
+    for one in shown:
+        workers.pool.submit(getattr, one, "pool")  # read the data while the page opens
+    app = application(shown, Runs(named, runs), door, workers)
     config = uvicorn.Config(app, log_level="error", access_log=False, ws="none", lifespan="off", server_header=False,
                             timeout_graceful_shutdown=1, limit_concurrency=256)  # fmt: skip
     uvicorn.Server(config).run(sockets=[bound])
