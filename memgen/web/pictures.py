@@ -107,12 +107,17 @@ def look(shown: Shown, ask: asks.Look, check: Check) -> dict[str, Any]:
     }
 
 
+def known(shown: Shown, place: int) -> service.Slots:
+    """What the rows of the pool say of the slots of a layer."""
+    pool = shown.pool
+    return shown.once(
+        ("slots", place), lambda: service.slots(service.view(shown.model), place, pool.grey, pool.labels)
+    )
+
+
 def slots(shown: Shown, ask: asks.OfPlace, check: Check) -> dict[str, Any]:
     pool = shown.pool
-    found = shown.once(
-        ("slots", ask.place),
-        lambda: service.slots(service.view(shown.model), ask.place, pool.grey, pool.labels),
-    )
+    found = known(shown, ask.place)
     labels = [] if pool.labels is None else pool.labels[: service.READ].unique().tolist()
     return {
         "pictures": as_bytes(found.pictures[: service.MOST_LISTED]) if shown.shape else None,
@@ -135,15 +140,12 @@ def nearest(shown: Shown, ask: asks.OfSlot, check: Check) -> dict[str, Any]:
     if ask.slot >= place.slots:
         raise MemgenError(f"{place.name} has {place.slots} slots, counted from 0")
     rows = pool.grey if pool.train is None else pool.train
-    pictures = shown.once(
-        ("slots", ask.place),
-        lambda: service.slots(service.view(shown.model), ask.place, pool.grey, pool.labels),
-    ).pictures
-    distances, found = service.neighbours(pictures[ask.slot : ask.slot + 1], rows)
+    pictures = known(shown, ask.place).pictures
+    distances, found = shown.once(("nearest", ask.place), lambda: service.neighbours(pictures, rows))
     where = f"the first {len(rows):,} training images" if pool.train is not None else "samples of the model"
     return {
-        "images": as_bytes(rows[found[0]]),
-        "distances": as_floats(distances[0], 2),
+        "images": as_bytes(rows[found[ask.slot]]),
+        "distances": as_floats(distances[ask.slot], 2),
         "count": found.shape[1],
         "where": where,
     }

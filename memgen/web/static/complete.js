@@ -10,7 +10,7 @@ let pixels = null; // of the image
 let drawn = false; // whether a hand has been at them
 let tool = "erase";
 let brush = 2;
-let steps = 100;
+let steps = 200;
 let cursor = [0, 0];
 let timer = 0;
 

@@ -138,6 +138,7 @@ function tell() {
   parts.list.replaceChildren(...state.changes.map((change, i) => h("li", {},
     button(`${words(change)} ✕`, () => { state.changes.splice(i, 1); changed(); }, { "aria-label": `Undo: ${words(change)}` }))));
   if (state.changes.length > 1) parts.list.append(h("li", {}, button("Undo all", () => { state.changes = []; changed(); }, { class: "main" })));
+  model().memory.forEach((_, i) => parts[`layer${i}`].setAttribute("aria-pressed", String(factorOf(i, -1) === 0)));
   parts.list.hidden = parts.change.hidden = !state.changes.length;
   parts.hint.hidden = state.changes.length > 0;
 }
@@ -151,7 +152,7 @@ function layerCard(own, i) {
   parts[`readout${i}`] = h("p", { class: "readout" });
   return card(`${layer.name[0].toUpperCase()}${layer.name.slice(1)}, ${layer.slots} slots`, { class: "layer" },
     h("div", { class: "row" },
-      button("Silence the layer", () => toggle(i, -1)),
+      (parts[`layer${i}`] = button("Silence the layer", () => toggle(i, -1), { "aria-pressed": "false" })),
       button("Measure the value of every slot", () => measure(i), { id: `measure-${i}` }), parts[`values${i}`]),
     own.element, parts[`readout${i}`], parts[`usage${i}`]);
 }
@@ -159,7 +160,7 @@ function layerCard(own, i) {
 function usage(found) {
   const by = found.classes ? `Below: the share of its attention that each class gives to each slot, mean over ${found.rows.toLocaleString("en")} rows.` : "The rows have no classes, so there is no map of classes.";
   const dead = found.dead.length ? `${found.dead.length} are never read` : "none is dead";
-  return `Bars: the attention that the image pays to each slot, before (line) and after (filled) your changes. ${by} The attention of a row is spread as if over ${number(found.effective, 1)} slots, in the mean; ${dead}. ${found.about}`;
+  return `Bars: the attention that the image pays to each slot, before (line) and after (filled) your changes. ${by} The attention of a row is spread as if over ${number(found.effective, 1)} slots, in the mean; ${dead}.`;
 }
 
 const measure = quietly(async (i) => {
@@ -223,7 +224,7 @@ function showSlot() {
   const factor = factorOf(place, slot);
   parts.factor.value = factor;
   parts.factorValue.textContent = `× ${number(factor, 1)}`;
-  parts.silence.textContent = factor === 0 ? "Let it speak again" : "Silence";
+  parts.silence.textContent = factor === 0 ? "Restore" : "Silence";
   parts.other.max = layer.slots - 1;
   showWeight();
   if (!found) return;

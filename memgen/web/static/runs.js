@@ -14,7 +14,7 @@ let only = true;
 
 export function open(root) {
   runs = new Map();
-  parts = { list: h("div", { class: "runlist" }), canvas: h("canvas", { role: "img", "aria-label": "Curves of the runs" }), said: note("Looking for runs …"), settings: h("div", { class: "scroller" }) };
+  parts = { list: h("div", { class: "runlist" }), canvas: h("canvas", { role: "img", "aria-label": "Curves of the runs" }), said: note("Looking for runs …"), settings: h("div", { class: "scroller", tabindex: 0, role: "region", "aria-label": "Settings" }) };
   parts.canvas.painted = draw;
   root.append(
     card("Curves", { class: "curves" },

@@ -2,8 +2,7 @@
 
 import { ask, quietly } from "./api.js";
 import { button, card, download, h, note, notice, number } from "./dom.js";
-import { model, models } from "./state.js";
-import { state } from "./state.js";
+import { model, models, state } from "./state.js";
 
 const LARGEST = 1_000_000;
 let parts = {};
@@ -51,14 +50,14 @@ const readFile = quietly(async () => {
 const example = quietly(async () => {
   const found = await ask("rows", { model: state.model, n: 12, seed: 7 }, "example");
   const cell = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-  const rows = found.cells.map((row, i) => row.map((text, j) => ((i * row.length + j * 3) % 5 ? cell(text) : "")).join(","));
+  const rows = found.cells.map((row, i) => row.map((text, j) => ((i * 2 + j * 3) % 5 ? cell(text) : "")).join(","));
   parts.text.value = [found.names.map(cell).join(","), ...rows].join("\n");
   parts.said.textContent = "These rows were drawn from the model, and one cell in five taken away.";
 });
 
 function filledCard() {
-  parts.filled = h("div", { class: "scroller" }, note("The filled table will stand here."));
-  parts.spread = h("p", { class: "note", role: "status" }, "");
+  parts.filled = h("div", { class: "scroller", tabindex: 0, role: "region", "aria-label": "Filled table" }, note("The filled table will stand here."));
+  parts.spread = h("p", { role: "status", class: "told" }, "");
   parts.save = button("Download CSV", () => {}, { disabled: true });
   parts.order = button("Oddest rows first", () => {}, { disabled: true });
   return card("Filled in", { class: "filled" }, h("div", { class: "row" }, parts.save, parts.order), parts.spread, parts.filled);
@@ -121,7 +120,7 @@ function drawCard() {
     return [column.name, input, h("label", { for: id }, h("span", {}, column.name), input)];
   });
   const n = h("input", { type: "number", id: "n", min: 1, max: 200, value: 10 });
-  const place = h("div", { class: "scroller" });
+  const place = h("div", { class: "scroller", tabindex: 0, role: "region", "aria-label": "Rows that were drawn" });
   let seed = 0;
   const draw = quietly(async () => {
     const fixed = Object.fromEntries(fields.map(([name, input]) => [name, input.value.trim()]).filter(([, text]) => text));
