@@ -110,9 +110,7 @@ def look(shown: Shown, ask: asks.Look, check: Check) -> dict[str, Any]:
 def known(shown: Shown, place: int) -> service.Slots:
     """What the rows of the pool say of the slots of a layer."""
     pool = shown.pool
-    return shown.once(
-        ("slots", place), lambda: service.slots(service.view(shown.model), place, pool.grey, pool.labels)
-    )
+    return shown.once(("slots", place), lambda: service.slots(service.view(shown.model), place, pool.grey, pool.labels))
 
 
 def slots(shown: Shown, ask: asks.OfPlace, check: Check) -> dict[str, Any]:

@@ -25,6 +25,8 @@ HEADERS = {
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
     "cache-control": "no-store",
 }
+SECRET = ("/api/", "/report/")
+"""Where the token is needed; all else is the page itself, the same for everybody."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -43,9 +45,8 @@ class Door:
             return 403, "this server is not known by that name (Host)"
         if not self._same_site(headers, host):
             return 403, "requests from other sites are refused (Origin)"
-        if scope["path"].startswith("/api/") or scope["path"].startswith("/report/"):
-            if not self._shows_token(scope, headers):
-                return 401, "the token is missing or wrong; open the address that memgen serve printed"
+        if scope["path"].startswith(SECRET) and not self._shows_token(scope, headers):
+            return 401, "the token is missing or wrong; open the address that memgen serve printed"
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length[:20]) > LARGEST_BODY:
             return 413, f"a request may have up to {LARGEST_BODY:,} bytes"

@@ -10,6 +10,7 @@ import base64
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -33,6 +34,8 @@ SAMPLES = 100
 MAPPED = 2000
 """Rows whose posterior means make the map."""
 DIRECTIONS = 8
+SMALLEST = 1e-3
+"""Deviation along a direction: one in which nothing varies can be gone along, too."""
 READ = 2000
 """Rows from which preferences are read."""
 ABLATED = 20
@@ -92,7 +95,7 @@ def changing(model: DGM, changes: Sequence[Change]) -> Iterator[None]:
             place = place_of(model, change.place)
             if max(change.slot, change.other or 0) >= place.slots:
                 raise MemgenError(f"{place.name} has {place.slots} slots, counted from 0")
-            stack.enter_context(inspection.hooked(place.layer.attention, lambda h_a, c=change: changed(h_a, c)))
+            stack.enter_context(inspection.hooked(place.layer.attention, partial(changed, change=change)))
         yield
 
 
@@ -113,7 +116,7 @@ def samples(model: DGM, n: int, seed: int, with_noise: bool, hold: int) -> Drawn
         codes.append(z)
         return decode(z, *more)
 
-    model.decode = listening  # type: ignore[method-assign]
+    model.decode = listening  # type: ignore[method-assign, assignment]
     x = sampling.sample(model, n, seed=seed, draw=with_noise, hold=hold)
     return Drawn(x, torch.cat(codes)[:n].cpu())
 
@@ -173,7 +176,8 @@ def latent_map(model: DGM, x: Float[Tensor, "N D"]) -> Map:
     k = min(DIRECTIONS, len(axes))
     variance = s.square() / max(1, len(z) - 1)
     points = (z - centre) @ axes[:2].T
-    return Map(centre, axes[:k], variance[:k].sqrt(), variance[:k] / variance.sum().clamp_min(1e-12), points)
+    explained = variance / variance.sum().clamp_min(1e-12)
+    return Map(centre, axes[:k], variance[:k].sqrt().clamp_min(SMALLEST), explained[:k], points)
 
 
 # ---- numbers

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from memgen.core.model import count_parameters
+from memgen.core.model import DGM, count_parameters
 from memgen.data import Dataset, source
 from memgen.data.own import is_path, read_own
 from memgen.data.words import parse_kinds, parse_size
@@ -60,7 +60,7 @@ class Shown:
     """Answers that hold as long as the server runs."""
 
     @property
-    def model(self) -> service.DGM:
+    def model(self) -> DGM:
         return self.saved.model
 
     @property
@@ -126,7 +126,7 @@ def _measured(name: str) -> dict[str, Any] | None:
 
 
 def _pool(saved: Saved, data: Dataset | None) -> Pool:
-    if data is None or saved.form.shape and data.test is None:
+    if data is None or (saved.form.shape and data.test is None):
         rows = service.dreams(saved.model, DREAMT)
         about = "The data are not on this machine: these rows were drawn from the model itself."
         return Pool(rows, rows, None, (), None, about, False)

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from memgen.core.model import DGM
 from memgen.data.cells import bare, is_missing, number
 from memgen.data.columns import Columns
 from memgen.data.incomplete_tables import TextTable, read_text_table
@@ -86,9 +87,7 @@ def fill(shown: Shown, ask: asks.Fill, check: Check) -> dict[str, Any]:
     }
 
 
-def score(
-    shown: Shown, own: service.DGM, x: Float[Tensor, "N D"], log_observed: Float[Tensor, " N"]
-) -> Float[Tensor, " N"]:
+def score(shown: Shown, own: DGM, x: Float[Tensor, "N D"], log_observed: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
     """log p of what every row holds: as `memgen evaluate` has it; of an incomplete row, where the model was not trained
     on such, the estimate that imputation makes on its way."""
     whole = torch.ones(len(x), dtype=torch.bool) if shown.model.mask else ~x.isnan().any(-1)
@@ -124,7 +123,7 @@ def rows(shown: Shown, ask: asks.Rows, check: Check) -> dict[str, Any]:
     if not given:
         x: Tensor = service.samples(own, ask.n, ask.seed, True, 0).x.double()
     else:
-        row = ["" if name not in given else given[name] for name in columns.names]
+        row = [given.get(name, "") for name in columns.names]
         table = read(_written([list(columns.names), row]), columns).x.float()
         x = _conditional(own, table, ~table.isnan(), ask)
     cells = as_texts(columns, x.numpy())
@@ -133,7 +132,7 @@ def rows(shown: Shown, ask: asks.Rows, check: Check) -> dict[str, Any]:
 
 
 def _conditional(
-    own: service.DGM, x: Float[Tensor, "1 D"], observed: Bool[Tensor, "1 D"], ask: asks.Rows
+    own: DGM, x: Float[Tensor, "1 D"], observed: Bool[Tensor, "1 D"], ask: asks.Rows
 ) -> Float[Tensor, "n D"]:
     steps = max(STEPS, 2 * ask.n)
     found: Tensor = service.imputed(own, x, observed, draws=ask.n, steps=steps, seed=ask.seed).draws[:, 0]

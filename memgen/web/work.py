@@ -74,9 +74,7 @@ class Workers:
             self.latest.popitem(last=False)
         return Ticket(lambda: self.latest.get(key, turn) <= turn)
 
-    async def run(
-        self, ticket: Ticket, gone: Callable[[], Awaitable[bool]], work: Callable[[Check], Result]
-    ) -> Result:
+    async def run(self, ticket: Ticket, gone: Callable[[], Awaitable[bool]], work: Callable[[Check], Result]) -> Result:
         """work(check) in a thread."""
         future = self._begin(ticket, work)
         try:
@@ -87,9 +85,7 @@ class Workers:
             raise
         return await future
 
-    async def stream(
-        self, ticket: Ticket, work: Callable[[Check, Report], Any]
-    ) -> AsyncIterator[tuple[str, Any]]:
+    async def stream(self, ticket: Ticket, work: Callable[[Check, Report], Any]) -> AsyncIterator[tuple[str, Any]]:
         """("progress", (done, of how many)) now and then, at last ("result", what work(check, report) returned)."""
         state: list[tuple[int, int]] = [(0, 0)]
 
