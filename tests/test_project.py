@@ -121,7 +121,7 @@ def run_memgen(arguments: list[str]) -> None:
 
     options = parse(arguments)
     foreign = getattr(options, "recipe", None) or getattr(options, "name", None) or ""
-    if options.command in ("demo", "bench", "reproduce") or foreign.startswith(("mnist", "ocr", "frey")):
+    if options.command in ("demo", "bench", "reproduce", "serve") or foreign.startswith(("mnist", "ocr", "frey")):
         return
     assert main(arguments) == 0, arguments
 

@@ -231,6 +231,7 @@ def listen(host: str, port: int) -> socket.socket:
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((host, port))
+        found.listen(128)  # who follows the address at once is not refused, but waits
     except (OSError, OverflowError) as error:
         found.close()
         reason = getattr(error, "strerror", None) or str(error)

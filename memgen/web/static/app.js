@@ -59,7 +59,7 @@ function makeModels() {
   choose.value = state.model;
   choose.addEventListener("change", () => {
     const before = state.model;
-    Object.assign(state, { model: Number(choose.value), z: null, image: null, changes: [], place: 0, slot: 0, shown: 0, hidden: null });
+    Object.assign(state, { model: Number(choose.value), z: null, image: null, changes: [], place: 0, slot: null, shown: 0, hidden: null });
     if (state.beside === state.model) state.beside = before;
     facts();
     open(state.panel);

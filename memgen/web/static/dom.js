@@ -108,7 +108,10 @@ export function sharp(canvas, width, height) {
   return context;
 }
 
-export const font = (size = 12) => `${size}px ${getComputedStyle(document.body).fontFamily}`;
+/** Drawings grow with the text: pixels per pixel at the usual size. */
+export const unit = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+
+export const font = (size = 12) => `${size * unit()}px ${getComputedStyle(document.body).fontFamily}`;
 
 /** A number with a real minus sign. */
 export const number = (value, digits = 2, sign = false) =>

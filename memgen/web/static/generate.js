@@ -1,7 +1,7 @@
 // Generate: samples, a bench, a map of the latent space, directions, a morph.
 
 import { ask, live, quietly } from "./api.js";
-import { button, bytes, card, choice, colour, download, font, h, note, nth, number, paint, percent, picture, pictureButton, sharp } from "./dom.js";
+import { button, bytes, card, choice, colour, download, font, h, note, nth, number, paint, percent, picture, pictureButton, sharp, unit } from "./dom.js";
 import { keep, model, state } from "./state.js";
 
 const N = 48;
@@ -184,7 +184,7 @@ function placeKnobs() {
 function drawMap() {
   const size = parts.map.parentElement?.clientWidth ?? 0;
   if (!map || !size) return;
-  const width = Math.min(size, 560);
+  const width = Math.min(size, 900);
   const context = sharp(parts.map, width, width);
   const at = (point) => [0.5 + point[0] / map.deviations[0] / REACH / 2, 0.5 - (point[1] ?? 0) / (map.deviations[1] ?? 1) / REACH / 2].map((v) => v * width);
   context.strokeStyle = colour("line");
@@ -203,7 +203,7 @@ function drawMap() {
   if (!state.z) return;
   const [x, y] = at([coordinate(0), map.axes.length > 1 ? coordinate(1) : 0]).map((v) => Math.max(9, Math.min(width - 9, v)));
   context.beginPath();
-  context.arc(x, y, 8, 0, 7);
+  context.arc(x, y, 8 * unit(), 0, 7);
   context.fillStyle = colour("accent");
   context.fill();
   context.lineWidth = 3;

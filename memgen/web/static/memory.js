@@ -97,6 +97,7 @@ const look = live(async () => {
   parts.difference.dataset.count = Number(parts.difference.dataset.count ?? 0) + 1;
   const what = state.image === null ? "x is the likeliest image at z" : `x is image ${state.image}, z the mean of q(z|x)`;
   parts.lookNote.textContent = `${what}. log p(x) in nats by ${seen.samples} importance samples, with the same z before and after.`;
+  if (state.slot === null) select(0, seen.attention[0].indexOf(Math.max(...seen.attention[0])));
   for (const own of charts) own.draw();
   showWeight();
 });
@@ -218,6 +219,7 @@ function showWeight() {
 
 function showSlot() {
   const { place, slot } = state;
+  if (slot === null) return;
   const layer = model().memory[place];
   const found = layers[place];
   parts.slotTitle.textContent = `Slot ${slot} of ${layer.name}`;

@@ -1,9 +1,9 @@
 // Runs: curves that go on while a model trains, and settings side by side.
 
 import { follow, shownToken, stop } from "./api.js";
-import { card, choice, colour, font, h, note, number, sharp } from "./dom.js";
+import { card, choice, colour, font, h, note, number, sharp, unit } from "./dom.js";
 
-const HEIGHT = 320;
+const TALL = 340;
 const MOST = 8; // runs that are drawn at once
 const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3]];
 let parts = {};
@@ -56,7 +56,9 @@ function list() {
 function draw() {
   const width = parts.canvas.parentElement?.clientWidth ?? 0;
   if (width <= 0) return;
-  const context = sharp(parts.canvas, width, HEIGHT);
+  const u = unit();
+  const height = TALL * u;
+  const context = sharp(parts.canvas, width, height);
   const lines = shown().map((run) => [run, run.epochs.filter((line) => typeof line[key] === "number").map((line) => [line.epoch, line[key]])]).filter(([, points]) => points.length);
   if (runs.size) parts.said.textContent = lines.length ? "In nats per row; higher is better. The first epochs may lie below the frame. Curves go on while a run trains." : "No run that is chosen has this curve.";
   if (!lines.length) return;
@@ -65,7 +67,7 @@ function draw() {
   const low = Math.min(values[Math.floor(values.length * 0.08)], high - 1e-6);
   const pad = (high - low) * 0.08;
   const last = Math.max(2, ...lines.map(([, points]) => points.at(-1)[0]));
-  const frame = { left: 62, right: width - Math.min(150, width * 0.25), top: 12, bottom: HEIGHT - 30 };
+  const frame = { left: 62 * u, right: width - Math.min(150 * u, width * 0.25), top: 12, bottom: height - 30 * u };
   const x = (epoch) => frame.left + ((epoch - 1) / (last - 1)) * (frame.right - frame.left);
   const y = (value) => frame.bottom - ((value - low + pad) / (high - low + 2 * pad)) * (frame.bottom - frame.top);
   axes(context, frame, low, high, last, x, y);
@@ -87,7 +89,7 @@ function axes(context, frame, low, high, last, x, y) {
     context.fillText(number(value, high - low < 5 ? 2 : 1), frame.left - 8, y(value));
   }
   context.textAlign = "center";
-  for (const epoch of [1, Math.round((1 + last) / 2), last]) context.fillText(`epoch ${epoch}`, Math.max(x(epoch), frame.left + 20), frame.bottom + 16);
+  for (const epoch of [1, Math.round((1 + last) / 2), last]) context.fillText(`epoch ${epoch}`, Math.max(x(epoch), frame.left + 20), frame.bottom + 16 * unit());
 }
 
 function curve(context, frame, run, points, i, x, y) {

@@ -1,13 +1,14 @@
 // The chart of a layer: a bar for every slot, and below it what the classes read of it.
 
-import { colour, font, h, number, percent, rgb, sharp } from "./dom.js";
+import { colour, font, h, number, percent, rgb, sharp, unit } from "./dom.js";
 import { state } from "./state.js";
 
-const BARS = 96;
-const ROW = 13;
-const VALUES = 34;
-const GAP = 6;
-const LEFT = 44;
+// In pixels, at the usual size of text.
+let BARS = 96;
+let ROW = 13;
+let VALUES = 34;
+let GAP = 6;
+let LEFT = 44;
 const NARROWEST = matchMedia("(pointer: coarse)").matches ? 15 : 9;
 
 /** The slot's favourite classes and its value, in words. */
@@ -32,7 +33,7 @@ export function chart(layer, place, { select, toggle, data }) {
   const focus = h("div", { class: "chart", tabindex: 0, role: "slider", "aria-label": `Slots of ${layer.name}. Arrow keys choose a slot, S silences it.`,
     "aria-valuemin": 0, "aria-valuemax": layer.slots - 1, "aria-valuenow": 0 }, canvas);
   const element = h("div", { class: "scroller" }, focus);
-  const current = () => (state.place === place ? state.slot : 0);
+  const current = () => (state.place === place ? state.slot ?? 0 : 0);
   const own = { element, width: 0 };
 
   const slotAt = (event) => {
@@ -61,16 +62,22 @@ export function chart(layer, place, { select, toggle, data }) {
   return own;
 }
 
+/** Sizes follow the size of text. */
+function scale() {
+  [BARS, ROW, VALUES, GAP, LEFT] = [96, 13, 34, 6, 44].map((v) => Math.round(v * unit()));
+}
+
 function draw(own, canvas, focus, layer, slot, { known, seen, place }) {
+  scale();
   const room = own.element.clientWidth - LEFT - 2;
   if (room <= 0) return;
-  own.width = Math.max(NARROWEST, Math.min(40, room / layer.slots));
+  own.width = Math.max(NARROWEST, Math.min(40 * unit(), room / layer.slots));
   const classes = known?.classes ?? null;
   const values = known?.values ?? null;
   const total = own.width * layer.slots;
   const valuesTop = BARS + GAP;
   const mapTop = valuesTop + (values ? VALUES + GAP : 0);
-  const height = mapTop + (classes ? classes.length * ROW : 0) + 16;
+  const height = mapTop + (classes ? classes.length * ROW : 0) + Math.round(16 * unit());
   const context = sharp(canvas, LEFT + total, height);
   context.font = font(11);
   context.textBaseline = "middle";
@@ -79,20 +86,20 @@ function draw(own, canvas, focus, layer, slot, { known, seen, place }) {
   const after = seen?.changed[place] ?? [];
   const most = Math.max(1e-6, ...before, ...after);
   const place_of = (i) => LEFT + i * own.width;
-  if (state.place === place) {
+  if (state.place === place && state.slot !== null) {
     context.fillStyle = colour("accent-soft");
     context.fillRect(place_of(slot), 0, own.width, height);
   }
   bars(context, before, after, most, place_of, own.width);
   context.fillStyle = colour("soft");
-  context.fillText(number(most, 2), LEFT - 6, 8);
+  context.fillText(number(most, 2), LEFT - 6, 8 * unit());
   context.fillText("0", LEFT - 6, BARS - 4);
   if (values) valueBars(context, values.mean, valuesTop, place_of, own.width);
   if (classes) heat(context, classes, known.labels, mapTop, place_of, own.width);
   context.textAlign = "center";
   context.fillStyle = colour("soft");
-  const every = own.width * 5 > 24 ? 5 : 10;
-  for (let i = 0; i < layer.slots; i += every) context.fillText(String(i), place_of(i) + own.width / 2, height - 7);
+  const every = own.width * 5 > 24 * unit() ? 5 : 10;
+  for (let i = 0; i < layer.slots; i += every) context.fillText(String(i), place_of(i) + own.width / 2, height - 7 * unit());
   silenced(context, place, place_of, own.width);
   focus.setAttribute("aria-valuenow", slot);
   const told = known ? describe(known, slot).map(([term, value]) => `${term} ${value}`).join(", ") : "";
@@ -119,8 +126,8 @@ function valueBars(context, mean, top, at, width) {
   const zero = top + VALUES * (Math.max(0, ...mean) / (Math.max(0, ...mean) - Math.min(0, ...mean) || 1));
   const scale = VALUES / (Math.max(0, ...mean) - Math.min(0, ...mean) || 1);
   context.fillStyle = colour("soft");
-  context.fillText("nats", LEFT - 6, top + 8);
-  context.fillText(number(high, 2), LEFT - 6, top + 22);
+  context.fillText("nats", LEFT - 6, top + 8 * unit());
+  context.fillText(number(high, 2), LEFT - 6, top + 22 * unit());
   mean.forEach((v, i) => context.fillRect(at(i) + 1.5, Math.min(zero, zero - v * scale), Math.max(2, width - 3), Math.max(1, Math.abs(v * scale))));
 }
 

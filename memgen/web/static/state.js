@@ -10,7 +10,7 @@ export const state = {
   image: null, // of the pool, if the bench holds one as it is
   changes: [], // {place, slot, factor, other}
   place: 0,
-  slot: 0,
+  slot: null, // none chosen yet
   shown: 0, // the image that is completed
   hidden: null, // which of its pixels are erased
 };
@@ -59,7 +59,7 @@ export function address() {
   if (state.z) own.set("z", fromCode(state.z));
   if (state.image !== null) own.set("image", state.image);
   if (state.changes.length) own.set("changes", fromChanges(state.changes));
-  own.set("slot", `${state.place}_${state.slot}`);
+  if (state.slot !== null) own.set("slot", `${state.place}_${state.slot}`);
   if (state.shown) own.set("shown", state.shown);
   if (state.hidden?.some(Boolean)) own.set("hidden", fromBits(state.hidden));
   return own;
@@ -88,15 +88,15 @@ export function restore(text) {
   state.image = whole("image", null);
   state.shown = whole("shown", 0);
   try {
-    if (own.has("z")) state.z = toCode(own.get("z"));
+    state.z = own.has("z") ? toCode(own.get("z")) : null;
     if (state.z?.length !== models[state.model].latent[0]) state.z = null;
-    if (own.has("changes")) state.changes = toChanges(own.get("changes"));
-    if (own.has("hidden")) state.hidden = toBits(own.get("hidden"), model().columns);
+    state.changes = toChanges(own.get("changes") ?? "");
+    state.hidden = own.has("hidden") ? toBits(own.get("hidden"), model().columns) : null;
   } catch {
-    state.z = null; // an address that was cut short
+    Object.assign(state, { z: null, changes: [], hidden: null }); // an address that was cut short
   }
   const layers = models[state.model].memory;
   state.changes = state.changes.filter((c) => c.place < layers.length && c.slot < layers[c.place].slots);
-  const [place, slot] = (own.get("slot") ?? "0_0").split("_").map(Number);
-  if (layers[place]?.slots > slot) [state.place, state.slot] = [place, slot];
+  const [place, slot] = (own.get("slot") ?? "").split("_").map(Number);
+  [state.place, state.slot] = layers[place]?.slots > slot && slot >= 0 ? [place, slot] : [0, null];
 }
