@@ -69,7 +69,7 @@ function scale() {
 
 function draw(own, canvas, focus, layer, slot, { known, seen, place }) {
   scale();
-  const room = own.element.clientWidth - LEFT - 2;
+  const room = own.element.clientWidth - LEFT - 16; // an outline around it, too
   if (room <= 0) return;
   own.width = Math.max(NARROWEST, Math.min(40 * unit(), room / layer.slots));
   const classes = known?.classes ?? null;
