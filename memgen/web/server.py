@@ -1,181 +1,33 @@
-"""`memgen serve`: a Starlette application around the models, and the address to open."""
+"""`memgen serve`: the application behind a socket, and the address to open."""
 
 from __future__ import annotations
 
-import asyncio
-import json
+import contextlib
 import secrets
 import socket
-import sys
 import webbrowser
-from collections.abc import AsyncIterator, Callable, Sequence
-from importlib import resources
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from types import FrameType
 
-from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
+import uvicorn
 
 from memgen.errors import MemgenError
-from memgen.web import asks, pictures, tables
+from memgen.web.application import application
+from memgen.web.asks import MOST_MODELS
 from memgen.web.runs import Runs
 from memgen.web.safety import LOOPBACK, Door, Guard, is_address
-from memgen.web.shelf import Shown, shelf
-from memgen.web.work import BusyError, OutdatedError, Ticket, Workers
+from memgen.web.shelf import shelf
+from memgen.web.work import Workers
 
 PORT = 8765
-POLL = 1.0
-"""Seconds between two looks at the runs."""
-MOST_STREAMS = 16
-TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-REPORT_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; sandbox allow-popups"
-
-ANSWERS: dict[str, tuple[type[asks.OfModel], Callable[..., dict[str, Any]]]] = {
-    "samples": (asks.Samples, pictures.samples),
-    "decode": (asks.Decode, pictures.decode),
-    "morph": (asks.Morph, pictures.morph),
-    "map": (asks.OfModel, pictures.latent_map),
-    "images": (asks.Images, pictures.images),
-    "encode": (asks.Encode, pictures.encode),
-    "look": (asks.Look, pictures.look),
-    "slots": (asks.OfPlace, pictures.slots),
-    "nearest": (asks.OfSlot, pictures.nearest),
-    "pattern": (asks.Pattern, pictures.pattern),
-    "complete": (asks.Complete, pictures.complete),
-    "fill": (asks.Fill, tables.fill),
-    "rows": (asks.Rows, tables.rows),
-}
-"""name -> what is asked, and the function (model, request, check) that answers."""
-
-
-def static_files() -> dict[str, tuple[bytes, str]]:
-    """All files of the page by their address, read once: no request reaches the file system."""
-    folder = resources.files("memgen") / "web" / "static"
-    found = {}
-    for entry in folder.iterdir():
-        kind = TYPES.get(Path(entry.name).suffix)
-        if kind is not None:
-            found[f"/{entry.name}"] = (entry.read_bytes(), kind)
-    found["/"] = found["/index.html"]
-    return found
-
-
-class Page:
-    """Everything that the routes answer from."""
-
-    def __init__(self, shown: Sequence[Shown], runs: Runs, workers: Workers) -> None:
-        self.shown, self.runs, self.workers = list(shown), runs, workers
-        self.files = static_files()
-        self.streams = 0
-
-    async def file(self, request: Request) -> Response:
-        content, kind = self.files[request.url.path]
-        return Response(content, media_type=kind)
-
-    async def about(self, request: Request) -> Response:
-        return JSONResponse({"models": [shown.about for shown in self.shown]})
-
-    async def answer(self, request: Request) -> Response:
-        kind, function = ANSWERS[request.path_params["name"]]
-        ask = asks.read(kind, await request.body())
-        shown, ticket = self.model(ask.model), self.ticket(request)
-        found = await self.workers.run(ticket, request.is_disconnected, lambda check: function(shown, ask, check))
-        return JSONResponse(found)
-
-    async def values(self, request: Request) -> Response:
-        ask = asks.read(asks.OfPlace, await request.body())
-        shown, ticket = self.model(ask.model), self.ticket(request)
-        events = self.workers.stream(ticket, lambda check, report: pictures.values(shown, ask, check, report))
-        return StreamingResponse(_told(events), media_type="text/event-stream")
-
-    async def follow(self, request: Request) -> Response:
-        if self.streams >= MOST_STREAMS:
-            raise BusyError
-        return StreamingResponse(_told(self._changes()), media_type="text/event-stream")
-
-    async def _changes(self) -> AsyncIterator[tuple[str, Any]]:
-        """Every run, and again each one that has gone on."""
-        self.streams += 1
-        seen: list[tuple[float, int]] | None = None
-        try:
-            while True:
-                now = await asyncio.to_thread(self.runs.stamps)
-                for number, stamp in enumerate(now):
-                    if seen is None or number >= len(seen) or seen[number] != stamp:
-                        yield "run", await asyncio.to_thread(self.runs.describe, number)
-                seen = list(now)
-                yield "listed", len(now)
-                await asyncio.sleep(POLL)
-        finally:
-            self.streams -= 1
-
-    async def report(self, request: Request) -> Response:
-        content = await asyncio.to_thread(self.runs.report, request.path_params["number"])
-        return Response(content, media_type="text/html", headers={"content-security-policy": REPORT_POLICY})
-
-    def model(self, index: int) -> Shown:
-        if index >= len(self.shown):
-            raise MemgenError(f"there is no model {index}: {len(self.shown)} are served, counted from 0")
-        return self.shown[index]
-
-    def ticket(self, request: Request) -> Ticket:
-        """From the headers in which the page says whose request this is, on which topic, and in which turn."""
-        client, topic = (request.headers.get(f"x-memgen-{name}", "") for name in ("client", "topic"))
-        turn = request.headers.get("x-memgen-turn", "0")
-        return self.workers.ticket(client, topic, int(turn) if turn.isdecimal() and len(turn) < 16 else 0)
-
-
-async def _told(events: AsyncIterator[tuple[str, Any]]) -> AsyncIterator[str]:
-    """As server-sent events; what goes wrong on the way is one of them."""
-    try:
-        async for name, value in events:
-            yield f"event: {name}\ndata: {json.dumps(value, allow_nan=False)}\n\n"
-    except (MemgenError, OutdatedError, BusyError) as error:
-        reason = {"error": _line(error) or "given up"}
-        yield f"event: failed\ndata: {json.dumps(reason)}\n\n"
-
-
-def _line(error: Exception) -> str:
-    return str(error).splitlines()[0][:500] if str(error) else ""
-
-
-def _failed(status: int, words: str = "") -> Callable[[Request, Exception], Response]:
-    return lambda request, error: JSONResponse({"error": words or _line(error)}, status)
-
-
-def _broken(request: Request, error: Exception) -> Response:
-    print(f"memgen serve: {type(error).__name__}: {_line(error)}", file=sys.stderr)
-    return JSONResponse({"error": "something went wrong inside; the terminal says what"}, 500)
-
-
-def application(shown: Sequence[Shown], runs: Runs, door: Door, workers: Workers | None = None) -> Guard:
-    """The whole of it, for a server or a test."""
-    page = Page(shown, runs, workers or Workers())
-    routes = [Route(path, page.file, methods=["GET"]) for path in page.files]
-    routes += [Route("/api/about", page.about, methods=["GET"]), Route("/api/runs", page.follow, methods=["GET"])]
-    routes += [Route("/api/values", page.values, methods=["POST"])]
-    routes += [Route(f"/api/{name}", _named(page, name), methods=["POST"]) for name in ANSWERS]
-    routes += [Route("/report/{number:int}", page.report, methods=["GET"])]
-    handlers: dict[Any, Any] = {
-        MemgenError: _failed(400),
-        OutdatedError: _failed(409, "outdated: a newer request has taken its place"),
-        BusyError: _failed(429, "busy; try again in a moment"),
-        ClientDisconnect: _failed(413, "the request is too large or was cut off"),
-        404: _failed(404, "there is nothing at this address"),
-        405: _failed(405, "not in this way"),
-        Exception: _broken,
-    }
-    return Guard(Starlette(routes=routes, exception_handlers=handlers), door)
-
-
-def _named(page: Page, name: str) -> Callable[[Request], Any]:
-    async def answer(request: Request) -> Response:
-        request.path_params["name"] = name
-        return await page.answer(request)
-
-    return answer
+GRACE = 3
+"""Seconds for open requests to end after Ctrl-C."""
+MOST_CONNECTIONS = 256
+WAITING = 128
+"""Connections that wait to be taken up."""
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
+"""An address to listen at that is none to go to -> one to go to."""
 
 
 def serve(
@@ -190,19 +42,11 @@ def serve(
 ) -> None:
     """Serve the page until Ctrl-C. `models`: run folders, model files or zoo:NAME, by default a MEM-VAE and a VAE;
     `runs`: a folder of runs whose curves are shown."""
-    import uvicorn
-
-    if host not in LOOPBACK and not allow_remote:
-        raise MemgenError(f"--host {host} lets other machines in; say --allow-remote if that is meant")
-    if host not in LOOPBACK and not is_address(host):
-        raise MemgenError(f"--host {host}: give the address in numbers, as in 0.0.0.0")
-    if len(models) > asks.MOST_MODELS:
-        raise MemgenError(f"the page shows up to {asks.MOST_MODELS} models")
+    check(models, runs, host, allow_remote)
     shown = shelf(models)
-    named = tuple(Path(path) for path in models if Path(path).is_dir())
-    door = Door(secrets.token_urlsafe(18), host not in LOOPBACK)
+    workers, door = Workers(), Door(secrets.token_urlsafe(18), host not in LOOPBACK)
     bound = listen(host, port)
-    address = f"http://{_shown_host(host)}:{bound.getsockname()[1]}/#token={door.token}"
+    address = f"http://{_name(host)}:{bound.getsockname()[1]}/#token={door.token}"
     say(f"serving {', '.join(one.name for one in shown)}")
     if door.remote:
         say("warning: other machines on your network can reach this page if they know the address; it is not encrypted")
@@ -210,30 +54,67 @@ def serve(
     say("Ctrl-C stops it")
     if open_browser:
         webbrowser.open(address)
-    workers = Workers()
     for one in shown:
         workers.pool.submit(getattr, one, "pool")  # read the data while the page opens
-    app = application(shown, Runs(named, runs), door, workers)
-    config = uvicorn.Config(app, log_level="error", access_log=False, ws="none", lifespan="off", server_header=False,
-                            timeout_graceful_shutdown=1, limit_concurrency=256)  # fmt: skip
-    uvicorn.Server(config).run(sockets=[bound])
+    folders = tuple(Path(path) for path in models if Path(path).is_dir())
+    run(application(shown, Runs(folders, runs), door, workers), workers, bound)
+    say("stopped")
 
 
-def _shown_host(host: str) -> str:
-    known = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104
-    return known.get(host, f"[{host}]" if ":" in host else host)
+def check(models: Sequence[str], runs: Path | None, host: str, allow_remote: bool) -> None:
+    """Before a model is read."""
+    if host not in LOOPBACK and not allow_remote:
+        raise MemgenError(f"--host {host} lets other machines in; say --allow-remote if that is meant")
+    if host not in LOOPBACK and not is_address(host):
+        raise MemgenError(f"--host {host}: give the address in numbers, as in 0.0.0.0")
+    if len(models) > MOST_MODELS:
+        raise MemgenError(f"the page shows up to {MOST_MODELS} models")
+    if runs is not None and not runs.is_dir():
+        raise MemgenError(f"there is no folder {runs}, in which runs could be")
+
+
+def _name(host: str) -> str:
+    """
+    >>> _name("0.0.0.0"), _name("::")
+    ('127.0.0.1', '[::1]')
+    """
+    name = EVERYWHERE.get(host, host)
+    return f"[{name}]" if ":" in name else name
 
 
 def listen(host: str, port: int) -> socket.socket:
     """The socket, before anything is said: the port may be taken."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM)
+    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((host, port))
-        found.listen(128)  # who follows the address at once is not refused, but waits
+        found.listen(WAITING)  # who follows the address at once is not refused, but waits
     except (OSError, OverflowError) as error:
         found.close()
         reason = getattr(error, "strerror", None) or str(error)
         raise MemgenError(f"cannot listen at {host}, port {port}: {reason}; choose another --port, 0 for any") from None
     return found
+
+
+def run(app: Guard, workers: Workers, bound: socket.socket) -> None:
+    """Until Ctrl-C."""
+    config = uvicorn.Config(
+        app,
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        ws="none",
+        lifespan="off",
+        timeout_graceful_shutdown=GRACE,
+        limit_concurrency=MOST_CONNECTIONS,
+    )
+    web = uvicorn.Server(config)
+    stop = web.handle_exit
+
+    def end(signal: int, frame: FrameType | None) -> None:
+        workers.close()  # so that nothing that streams keeps the server
+        stop(signal, frame)
+
+    web.handle_exit = end  # type: ignore[method-assign, assignment]
+    with contextlib.suppress(KeyboardInterrupt):  # which uvicorn hands on after it has stopped
+        web.run(sockets=[bound])

@@ -61,18 +61,18 @@ class Workers:
     def __init__(self, threads: int = THREADS) -> None:
         # One thread of torch each: requests are small, and threads that share a formula wait for each other.
         self.pool = ThreadPoolExecutor(threads, "memgen-web", torch.set_num_threads, (1,))
-        self.waiting = 0
+        self.waiting, self.closed = 0, False
         self.latest: OrderedDict[tuple[str, str], int] = OrderedDict()
 
     def ticket(self, client: str, topic: str, turn: int) -> Ticket:
         """For a client's `turn`-th request on a topic, which outdates all earlier ones; "" for a topic: by itself."""
         if not topic:
-            return Ticket(lambda: True)
+            return Ticket(lambda: not self.closed)
         key = client[:64], topic[:64]
         self.latest[key] = max(turn, self.latest.pop(key, -1))
         while len(self.latest) > REMEMBERED:
             self.latest.popitem(last=False)
-        return Ticket(lambda: self.latest.get(key, turn) <= turn)
+        return Ticket(lambda: not self.closed and self.latest.get(key, turn) <= turn)
 
     async def run(self, ticket: Ticket, gone: Callable[[], Awaitable[bool]], work: Callable[[Check], Result]) -> Result:
         """work(check) in a thread."""
@@ -119,4 +119,6 @@ class Workers:
             future.exception()  # seen, also where nobody waits for it any more
 
     def close(self) -> None:
+        """Give up all work, now and from now on."""
+        self.closed = True
         self.pool.shutdown(wait=False, cancel_futures=True)

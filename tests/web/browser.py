@@ -13,7 +13,7 @@ import uvicorn
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from memgen.runs.run import Run
-from memgen.web import server
+from memgen.web import application, server
 from memgen.web.runs import Runs
 from memgen.web.safety import Door
 from memgen.web.shelf import shelf
@@ -47,7 +47,7 @@ class Site:
         socket = server.listen("127.0.0.1", 0)
         self.address = f"http://127.0.0.1:{socket.getsockname()[1]}/"
         self.workers = Workers()
-        app = server.application(shelf(models), Runs((), folder / "runs"), Door(TOKEN), self.workers)
+        app = application.application(shelf(models), Runs((), folder / "runs"), Door(TOKEN), self.workers)
         self.server = uvicorn.Server(
             uvicorn.Config(app, log_level="error", ws="none", lifespan="off", timeout_graceful_shutdown=1)
         )

@@ -45,14 +45,14 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> list[Shown]:
 
 @pytest.fixture
 def app(shown: list[Shown], tmp_path: Path) -> Iterator[Guard]:
-    from memgen.web import server, work
+    from memgen.web import application, work
     from memgen.web.runs import Runs
     from memgen.web.safety import Door
     from tests.web.served import TOKEN, run_folder
 
     run_folder(tmp_path / "runs" / "one")
     workers = work.Workers()
-    yield server.application(shown, Runs((), tmp_path / "runs"), Door(TOKEN), workers)
+    yield application.application(shown, Runs((), tmp_path / "runs"), Door(TOKEN), workers)
     workers.close()
 
 

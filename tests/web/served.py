@@ -17,7 +17,7 @@ from memgen.recipes.settings import Recipe
 from memgen.runs.run import Run, save
 from memgen.tasks import inspection
 from memgen.training.fit import Epoch
-from memgen.web import server
+from memgen.web import application
 
 TOKEN = "a-token"
 HOST = "127.0.0.1:8765"
@@ -90,8 +90,8 @@ def as_bytes(x: torch.Tensor) -> torch.Tensor:
     return (x.clamp(0, 1) * 255).round().flatten().long()
 
 
-def page_of(app: Any) -> server.Page:
+def page_of(app: Any) -> application.Page:
     """The page behind an application."""
     own = next(route.endpoint.__self__ for route in app.app.routes if hasattr(route.endpoint, "__self__"))
-    assert isinstance(own, server.Page)
+    assert isinstance(own, application.Page)
     return own

@@ -115,3 +115,4 @@ def test_the_command_says_what_is_wrong_in_one_line(tmp_path: Path, capsys: pyte
     assert f"port {port}" in capsys.readouterr().err
     assert main(["serve", "zoo:nothing"]) == 2
     assert main(["serve", "--host", "0.0.0.0"]) == 2
+    assert main(["serve", "--runs", str(tmp_path / "nowhere")]) == 2

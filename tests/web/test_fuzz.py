@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memgen.web import server, work
+from memgen.web import application, work
 from memgen.web.runs import Runs
 from memgen.web.safety import Door
 from memgen.web.shelf import Shown
@@ -64,18 +64,18 @@ def requests() -> st.SearchStrategy[tuple[str, bytes]]:
     """For every name: fields that it knows, each likely to be right, or anything at all."""
 
     def of(name: str) -> st.SearchStrategy[tuple[str, bytes]]:
-        known = {key: fields[key] for key in server.ANSWERS[name][0].model_fields if key in fields}
+        known = {key: fields[key] for key in application.ANSWERS[name][0].model_fields if key in fields}
         right = st.fixed_dictionaries({}, optional=known)
         wrong = st.dictionaries(st.sampled_from([*known, "x"]), json_values, max_size=4)
         bodies = st.one_of(right, right, right, wrong).map(lambda body: json.dumps(body).encode())
         return st.tuples(st.just(name), bodies | st.binary(max_size=40))
 
-    return st.one_of([of(name) for name in server.ANSWERS])
+    return st.one_of([of(name) for name in application.ANSWERS])
 
 
 def test_no_request_breaks_the_server(shown: list[Shown], tmp_path: Path) -> None:
     workers = work.Workers()
-    app = server.application(shown, Runs(), Door(TOKEN), workers)
+    app = application.application(shown, Runs(), Door(TOKEN), workers)
     loop = asyncio.new_event_loop()
     own = client(app)
 

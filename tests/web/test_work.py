@@ -13,7 +13,7 @@ import pytest
 
 from memgen.errors import MemgenError
 from memgen.training.fit import Epoch
-from memgen.web import server, work
+from memgen.web import application, work
 from memgen.web.runs import Runs
 from memgen.web.shelf import Shown
 from tests.web.served import (
@@ -67,9 +67,9 @@ def test_too_many_requests_are_turned_away(app: Any, monkeypatch: pytest.MonkeyP
 def test_runs_are_told_again_when_they_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shown: list[Shown]
 ) -> None:
-    monkeypatch.setattr(server, "POLL", 0.0)
+    monkeypatch.setattr(application, "POLL", 0.0)
     run = run_folder(tmp_path / "runs" / "one")
-    page = server.Page(shown, Runs((), tmp_path / "runs"), work.Workers())
+    page = application.Page(shown, Runs((), tmp_path / "runs"), work.Workers())
 
     async def go() -> list[int]:
         events, seen = page._changes(), []
