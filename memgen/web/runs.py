@@ -52,9 +52,7 @@ class Runs:
             recipe = run.recipe.to_dict()
         except (MemgenError, OSError) as error:
             return about | {"error": str(error).replace(str(path), path.name), "settings": {}, "epochs": []}
-        settings = {f"{section}.{key}": value for section, table in recipe.items() if isinstance(table, dict)
-                    for key, value in table.items()}  # fmt: skip
-        about["settings"] = {key: _short(key, value) for key, value in settings.items()}
+        about["settings"] = flat(recipe)
         about["epochs"] = finite(thinned(lines))
         return about | {"report": (path / REPORT).is_file(), "about": str(recipe.get("about", ""))}
 
@@ -66,9 +64,17 @@ class Runs:
         return path.read_bytes()
 
 
-def _short(key: str, value: Any) -> Any:
-    """Where data lie on this machine is nobody's business."""
-    return Path(value).name if key == "data.name" else value
+def flat(recipe: dict[str, Any]) -> dict[str, Any]:
+    """The settings of all sections by one name each; of the user's own data the last part of the path.
+
+    >>> flat({"about": "a", "data": {"name": "/home/me/x.csv"}, "stage": [{"epochs": 3}]})
+    {'data.name': 'x.csv', 'stage': [{'epochs': 3}]}
+    """
+    found: dict[str, Any] = {}
+    for section, table in recipe.items():
+        own = {f"{section}.{key}": value for key, value in table.items()} if isinstance(table, dict) else {}
+        found |= own if isinstance(table, dict) or section == "about" else {section: table}
+    return found | ({"data.name": Path(found["data.name"]).name} if "data.name" in found else {})
 
 
 def _stamp(path: Path) -> tuple[float, int]:
