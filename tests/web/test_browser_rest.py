@@ -82,6 +82,11 @@ def test_panels_fit_a_narrow_screen_and_turn_dark(opened: Opened) -> None:
         expect(page.get_by_role("tab", name=name)).to_have_attribute("aria-selected", "true")
         page.wait_for_timeout(400)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), panel
+    page.locator("#model").select_option(label="table")
+    page.locator("#tab-tables").tap()
+    page.locator("#draw-rows").tap()
+    expect(page.locator(".conditional td").first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     light = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.get_by_role("button", name="Dark theme").tap()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light

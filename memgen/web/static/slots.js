@@ -55,6 +55,7 @@ export function chart(layer, place, { select, toggle, data }) {
     else if (event.key === "s" || event.key === "S" || event.key === " " || event.key === "Enter") toggle(place, current());
     else return;
     event.preventDefault();
+    element.scrollLeft = LEFT + current() * own.width - element.clientWidth / 2; // where the chart is wider than the screen
   });
 
   own.draw = () => draw(own, canvas, focus, layer, current(), data());
