@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test campaign coverage sanitize lint types install clean
+.PHONY: demo test browser campaign coverage fuzz sanitize lint types install clean
 
 demo: install
 	$(BIN)/memgen demo --out demo
@@ -16,6 +16,19 @@ test: install lint types
 HOURS ?= 0.25
 campaign: install
 	$(BIN)/python -m tests.campaign --hours $(HOURS)
+
+# What the tests of the page drive: Debian's chromium, and axe-core from npm. Where one of them cannot be had, the tests
+# that need it are skipped, and say so.
+AXE := 4.14.0
+browser:
+	command -v chromium >/dev/null || { command -v apt-get >/dev/null && apt-get install -y --no-install-recommends chromium; } || true
+	mkdir -p .browser
+	test -f .browser/axe.min.js || { cd .browser && npm pack --silent axe-core@$(AXE) && \
+	  tar -xzf axe-core-$(AXE).tgz --strip-components 1 package/axe.min.js && rm axe-core-$(AXE).tgz; } || true
+
+# The server under 5,000 requests of any kind, then under 32 clients at once for a minute.
+fuzz: install
+	MEMGEN_FUZZ=5000 MEMGEN_LOAD_SECONDS=60 $(BIN)/python -m pytest tests/web/test_fuzz.py tests/web/test_work.py
 
 # Watching every line takes half as long again.
 coverage: install
@@ -43,4 +56,4 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo dist build .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.*
+	rm -rf $(VENV) .browser demo dist build .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.*

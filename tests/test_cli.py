@@ -679,7 +679,7 @@ def test_a_bar_is_drawn_on_a_terminal() -> None:
 
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    code = "from memgen.progress import Progress\nwith Progress('work', 3, 'step') as p:\n"
+    code = "from memgen.runs.progress import Progress\nwith Progress('work', 3, 'step') as p:\n"
     code += "  for i in (1, 2, 3): p.to(i, 'note')"
     subprocess.run([sys.executable, "-c", code], stderr=slave, check=True)
     os.close(slave)

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import memgen
-from memgen import progress
 from memgen.cli.main import main
 from memgen.core.batch import Batch
 from memgen.data.cells import split_rows
@@ -28,6 +27,7 @@ from memgen.data.form import Form, Origin
 from memgen.data.incomplete import read_incomplete
 from memgen.data.own import read_own
 from memgen.data.texts import as_texts
+from memgen.runs import progress
 from memgen.runs.run import WEIGHTS, Run, read_model
 from memgen.runs.session import Session
 from memgen.runs.storage import load_tensors, save_tensors

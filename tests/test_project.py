@@ -25,7 +25,7 @@ from memgen.runs import zoo
 ROOT = Path(__file__).parents[1]
 
 ROOMS = [
-    {"errors", "progress"},
+    {"errors"},
     {"core"},
     {"data"},
     {"recipes"},
@@ -34,6 +34,7 @@ ROOMS = [
     {"training"},
     {"runs"},
     {"report", "estimators"},
+    {"web"},
     {"cli"},
     {"__main__"},
 ]

@@ -74,6 +74,7 @@ def _report(report: Path, models: dict[str, Gathered], seconds: float, say: Call
     say(f"MEM-VAE minus VAE, paired over images, one seed: {mean:+.2f} +- {error:.2f}{verdict}")
     say(f"\nafter {seconds:.0f} s: curves, samples, imputations and a look inside the memory, on one page")
     say(f"open it in a browser: {report.resolve().as_uri()}")
+    say(f"play with both: memgen serve {report.parent / RECIPES['MEM-VAE']} {report.parent / RECIPES['VAE']} --open")
     say(f"its figures (PNG, PDF) and their numbers: {figures_folder(report)}")
     return {
         "models": {name: _numbers(one) for name, one in models.items()},

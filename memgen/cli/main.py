@@ -21,6 +21,7 @@ SECTIONS = {
         "features": "Write features of every row: the mean of q(z|x) and the last deterministic layer of Q.",
     },
     "Look inside": {
+        "serve": "Open a page in the browser: play with models, complete images, look inside the memory.",
         "inspect": "Look inside the memory: who prefers which slot, what each shows, its gain in nats.",
         "classify": "Measure how well a linear SVM classifies by the model's features.",
         "report": "Write one page about a run, or several side by side.",

@@ -19,9 +19,9 @@ from memgen.data.form import Form, Origin
 from memgen.data.own import fingerprint, is_path, read_own
 from memgen.data.words import parse_kinds, parse_size
 from memgen.errors import MemgenError, unknown
-from memgen.progress import Progress
 from memgen.recipes.settings import Data
 from memgen.runs.modelfile import Saved
+from memgen.runs.progress import Progress
 from memgen.training.prepare import as_read_by
 
 

@@ -18,8 +18,8 @@ from memgen.core.model import DGM, GenerativeModel, infer_all
 from memgen.core.noise import Purpose, generator, row_keys
 from memgen.core.objective import importance
 from memgen.data.dataset import Dataset
-from memgen.progress import Progress
 from memgen.recipes.settings import Recipe
+from memgen.runs.progress import Progress
 from memgen.tasks.density import log_likelihood, standard_error
 from memgen.tasks.imputation import impute
 from memgen.training.fit import Bounds, stages

@@ -13,7 +13,7 @@ from memgen.core.model import DGM
 from memgen.data import Dataset
 from memgen.data.dataset import SPLITS
 from memgen.errors import MemgenError
-from memgen.progress import Progress
+from memgen.runs.progress import Progress
 from memgen.tasks.classification import GRID, PAPER, Classification, choose, classify
 from memgen.tasks.features import features
 

@@ -15,9 +15,9 @@ from memgen.core.model import GenerativeModel
 from memgen.data import Dataset
 from memgen.data.kinds import LEVELLED
 from memgen.errors import MemgenError
-from memgen.progress import Progress
 from memgen.runs.kept import Scores
 from memgen.runs.modelfile import Saved
+from memgen.runs.progress import Progress
 from memgen.runs.run import Run
 from memgen.tasks.density import BitsPerDimension, Likelihood, bits_per_dimension, join, log_likelihoods
 from memgen.tasks.imputation import Imputation, imputations

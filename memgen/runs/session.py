@@ -19,9 +19,9 @@ import torch
 from memgen.core.model import DGM
 from memgen.data.form import Origin
 from memgen.errors import MemgenError
-from memgen.progress import Progress
 from memgen.recipes import document
 from memgen.runs.modelfile import Saved, warm_start
+from memgen.runs.progress import Progress
 from memgen.runs.run import CHECKPOINT, RECIPE, Run
 from memgen.training.execution import execution_path
 from memgen.training.fit import Epoch, NonFiniteError, check_finite, stages

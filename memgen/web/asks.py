@@ -1,0 +1,131 @@
+"""What the page may ask, field by field with its limits: everything else is refused before any work begins."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from memgen.errors import MemgenError
+
+MOST_MODELS = 16
+MOST_PIXELS = 256 * 256 * 3
+MOST_ROWS = 1000
+MOST_TEXT = 1_000_000
+"""Characters of a table."""
+
+Place = Annotated[int, Field(ge=0, le=999)]
+Index = Annotated[int, Field(ge=0, le=10_000_000)]
+Model = Annotated[int, Field(ge=0, lt=MOST_MODELS)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+Code = Annotated[list[Annotated[float, Field(ge=-1000, le=1000)]], Field(min_length=1, max_length=4096)]
+"""z of the first level."""
+Bits = Annotated[str, Field(pattern="^[01]*$", max_length=MOST_PIXELS)]
+Bytes = Annotated[str, Field(pattern="^(?:[0-9a-f]{2})*$", max_length=2 * MOST_PIXELS)]
+"""Two hexadecimal digits a pixel and channel."""
+
+
+class Ask(BaseModel):
+    """A request."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class OfModel(Ask):
+    model: Model = 0
+
+
+class Change(Ask):
+    """What is done to the attention of a layer: one slot, or all of them (-1), times `factor`; or two slots swapped."""
+
+    place: Place
+    slot: Annotated[int, Field(ge=-1, le=99_999)]
+    factor: Annotated[float, Field(ge=0, le=20)] = 0.0
+    other: Annotated[int, Field(ge=0, le=99_999)] | None = None
+
+
+Changes = Annotated[list[Change], Field(max_length=64)]
+
+
+class Samples(OfModel):
+    seed: Seed = 0
+    n: Annotated[int, Field(ge=1, le=100)] = 48
+    draw: bool = False
+    hold: Annotated[int, Field(ge=0, le=32)] = 0
+
+
+class Decode(OfModel):
+    z: Code
+    draw: bool = False
+    seed: Seed = 0
+    changes: Changes = []
+
+
+class Morph(OfModel):
+    a: Code
+    b: Code
+    steps: Annotated[int, Field(ge=2, le=24)] = 9
+
+
+class Images(OfModel):
+    first: Index = 0
+    n: Annotated[int, Field(ge=1, le=100)] = 20
+
+
+class Encode(OfModel):
+    image: Index | None = None
+    pixels: Bytes | None = None
+
+
+class Look(OfModel):
+    z: Code
+    image: Index | None = None
+    pixels: Bytes | None = None
+    changes: Changes = []
+
+
+class OfPlace(OfModel):
+    place: Place = 0
+
+
+class OfSlot(OfPlace):
+    slot: Index = 0
+
+
+class Pattern(OfModel):
+    pattern: Annotated[str, Field(pattern="^[a-z0-9.-]{1,20}$")]
+    seed: Seed = 0
+
+
+class Complete(OfModel):
+    hidden: Bits
+    image: Index | None = None
+    pixels: Bytes | None = None
+    steps: Annotated[int, Field(ge=4, le=400)] = 100
+    seed: Seed = 0
+
+
+class Fill(OfModel):
+    text: Annotated[str, Field(max_length=MOST_TEXT)]
+    seed: Seed = 0
+
+
+class Rows(OfModel):
+    fixed: Annotated[
+        dict[Annotated[str, Field(max_length=200)], Annotated[str, Field(max_length=200)]], Field(max_length=1000)
+    ] = {}
+    n: Annotated[int, Field(ge=1, le=200)] = 10
+    seed: Seed = 0
+
+
+A = TypeVar("A", bound=Ask)
+
+
+def read(kind: type[A], body: bytes) -> A:
+    """A request from its JSON, or an error of one line."""
+    try:
+        return kind.model_validate_json(body or b"{}")
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))[:80]
+        raise MemgenError(f"{where or 'the request'}: {first['msg']}") from None

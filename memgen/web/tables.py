@@ -1,0 +1,160 @@
+"""The answers for models of tables: fill in, draw rows given some columns, score. Text comes in, text goes out; the one
+file that is written has a name of ours in a folder of its own, and is gone at once."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from memgen.core.model import DGM
+from memgen.data.cells import bare, is_missing, number
+from memgen.data.columns import Columns
+from memgen.data.incomplete_tables import TextTable, read_text_table
+from memgen.data.kinds import LEVELLED
+from memgen.data.texts import as_texts, as_values, number_text
+from memgen.errors import MemgenError
+from memgen.web import asks, service
+from memgen.web.service import as_floats
+from memgen.web.shelf import Shown
+from memgen.web.work import Check
+
+DRAWS = 20
+"""Completions of each row, whose spread is shown."""
+STEPS = 100
+BATCH = 50
+"""Rows that are filled in together."""
+SCORE_SAMPLES = 200
+MOST_CELLS = 50_000
+FORMULAS = ("=", "+", "-", "@", "\t", "\r", "|", "%")
+"""What a spreadsheet takes for the beginning of a formula or a command."""
+NAME = "table.csv"
+
+
+def schema_of(shown: Shown) -> Columns:
+    columns = shown.saved.form.columns
+    if columns is None:
+        raise MemgenError(f"{shown.name} is no model of a table with named columns")
+    return columns
+
+
+def read(text: str, columns: Columns) -> TextTable:
+    """A table of the user's."""
+    with tempfile.TemporaryDirectory(prefix="memgen-") as folder:
+        path = Path(folder) / NAME
+        path.write_bytes(text.encode("utf-8", "replace"))
+        try:
+            table = read_text_table(path, columns)
+        except MemgenError as error:
+            raise MemgenError(str(error).replace(str(path), "the table")) from None
+    if len(table.x) > asks.MOST_ROWS or table.x.numel() > MOST_CELLS:
+        raise MemgenError(f"the page takes up to {asks.MOST_ROWS:,} rows; memgen impute has no such limit")
+    return table
+
+
+def fill(shown: Shown, ask: asks.Fill, check: Check) -> dict[str, Any]:
+    """Every missing cell filled in, with its spread over draws, and log p of every row."""
+    columns = schema_of(shown)
+    table = read(ask.text, columns)
+    own, x = service.view(shown.model, check), table.x.float()
+    observed = ~x.isnan()
+    found = service.imputed(own, x, observed, draws=DRAWS, steps=STEPS, seed=ask.seed, batch_size=BATCH)
+    texts = as_texts(columns, found.mean.numpy())
+    drawn = [as_values(columns, draw.numpy()) for draw in found.draws]
+    cells, filled, spread = [], [], []
+    for i, (row, hole) in enumerate(zip(table.lines.cells, (~observed).tolist(), strict=True)):
+        kept = [bare(row[place]) for place in table.places]
+        cells.append([new if h else old for h, new, old in zip(hole, texts[i], kept, strict=True)])
+        filled.append([j for j, h in enumerate(hole) if h])
+        spread.append([_spread(columns, j, [one[j][i] for one in drawn]) for j, h in enumerate(hole) if h])
+    scores = score(shown, own, x, found.log_observed.float())
+    return {
+        "names": list(columns.names),
+        "cells": cells,
+        "filled": filled,
+        "spread": spread,
+        "log_p": as_floats(scores, 2),
+        "csv": as_csv(list(columns.names), cells),
+        "draws": DRAWS,
+    }
+
+
+def score(shown: Shown, own: DGM, x: Float[Tensor, "N D"], log_observed: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
+    """log p of what every row holds: as `memgen evaluate` has it; of an incomplete row, where the model was not trained
+    on such, the estimate that imputation makes on its way."""
+    whole = torch.ones(len(x), dtype=torch.bool) if shown.model.mask else ~x.isnan().any(-1)
+    scores = log_observed.clone()
+    if bool(whole.any()):
+        scores[whole] = service.log_p(own, x[whole], SCORE_SAMPLES).float()
+    return scores
+
+
+def _spread(columns: Columns, place: int, values: list[Any]) -> str:
+    """What draws of a cell were, in a few words."""
+    column = columns.columns[place]
+    if column.kind in LEVELLED:
+        kinds, counts = np.unique([str(_plain(value)) for value in values], return_counts=True)
+        best = np.argsort(-counts, kind="stable")[:3]
+        return ", ".join(f"{kinds[i]} in {counts[i]} of {len(values)}" for i in best)
+    low, middle, high = np.quantile(np.array(values, float), [0.1, 0.5, 0.9])
+    words = [number_text(float(v), abs(float(high - low)) * 1000) for v in (low, middle, high)]
+    return f"median {words[1]}, 8 of 10 draws between {words[0]} and {words[2]}"
+
+
+def _plain(value: Any) -> Any:
+    return int(value) if isinstance(value, float | np.floating) and float(value).is_integer() else value
+
+
+def rows(shown: Shown, ask: asks.Rows, check: Check) -> dict[str, Any]:
+    """New rows, some of whose columns are given."""
+    columns, own = schema_of(shown), service.view(shown.model, check)
+    for name in ask.fixed:
+        if name not in columns.names:
+            raise MemgenError(f"the model has no column {name[:40]!r}")
+    given = {name: text for name, text in ask.fixed.items() if not is_missing(text)}
+    if not given:
+        x: Tensor = service.samples(own, ask.n, ask.seed, True, 0).x.double()
+    else:
+        row = [given.get(name, "") for name in columns.names]
+        table = read(_written([list(columns.names), row]), columns).x.float()
+        x = _conditional(own, table, ~table.isnan(), ask)
+    cells = as_texts(columns, x.numpy())
+    fixed = [i for i, name in enumerate(columns.names) if name in given]
+    return {"names": list(columns.names), "cells": cells, "fixed": fixed, "csv": as_csv(list(columns.names), cells)}
+
+
+def _conditional(
+    own: DGM, x: Float[Tensor, "1 D"], observed: Bool[Tensor, "1 D"], ask: asks.Rows
+) -> Float[Tensor, "n D"]:
+    steps = max(STEPS, 2 * ask.n)
+    found: Tensor = service.imputed(own, x, observed, draws=ask.n, steps=steps, seed=ask.seed).draws[:, 0]
+    return found
+
+
+def as_csv(names: list[str], cells: list[list[str]]) -> str:
+    """A CSV file that no spreadsheet takes for a program."""
+    return _written([[defused(cell) for cell in row] for row in [names, *cells]])
+
+
+def _written(table: list[list[str]]) -> str:
+    content = io.StringIO()
+    csv.writer(content, lineterminator="\n").writerows(table)
+    return content.getvalue()
+
+
+def defused(cell: str) -> str:
+    """A text that a spreadsheet would compute, made a text again by the mark that spreadsheets have for it.
+
+    >>> [defused(cell) for cell in ("=1+1", "-3.5", "Bern", "@SUM(A1)", " =1")]
+    ["'=1+1", '-3.5', 'Bern', "'@SUM(A1)", "' =1"]
+    """
+    risky = cell.lstrip(" ").startswith(FORMULAS) or re.match(r"[\t\r\n]", cell)
+    return f"'{cell}" if risky and number(cell) is None else cell

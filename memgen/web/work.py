@@ -1,0 +1,124 @@
+"""Work in a few threads: bounded, in turn, and given up when nobody waits for it any more."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import torch
+
+from memgen.errors import MemgenError
+
+THREADS = 4
+MOST_WAITING = 64
+LONGEST = 60.0
+"""Seconds that one request may compute."""
+REMEMBERED = 2048
+"""Clients and topics whose latest turn is known."""
+PATIENCE = 0.2
+"""Seconds between looks whether the client is still there."""
+
+Result = TypeVar("Result")
+Check = Callable[[], None]
+"""Called often during work; raises when it is to be given up."""
+Report = Callable[[int, int], None]
+"""(done, of how many)"""
+
+
+class OutdatedError(Exception):
+    """Nobody waits for the answer any more."""
+
+
+class BusyError(Exception):
+    """Too many requests wait already."""
+
+
+class Ticket:
+    """One request's right to compute: until its client goes away, asks something newer, or the time is up."""
+
+    def __init__(self, is_latest: Callable[[], bool]) -> None:
+        self.is_latest, self.left = is_latest, False
+        self.until = float("inf")
+
+    def start(self) -> None:
+        self.until = time.monotonic() + LONGEST
+        self.check()
+
+    def check(self) -> None:
+        if self.left or not self.is_latest():
+            raise OutdatedError
+        if time.monotonic() > self.until:
+            raise MemgenError(f"this takes longer than {LONGEST:.0f} s; ask for less")
+
+
+class Workers:
+    """A pool of threads and the latest turn of every client's topics."""
+
+    def __init__(self, threads: int = THREADS) -> None:
+        # One thread of torch each: requests are small, and threads that share a formula wait for each other.
+        self.pool = ThreadPoolExecutor(threads, "memgen-web", torch.set_num_threads, (1,))
+        self.waiting, self.closed = 0, False
+        self.latest: OrderedDict[tuple[str, str], int] = OrderedDict()
+
+    def ticket(self, client: str, topic: str, turn: int) -> Ticket:
+        """For a client's `turn`-th request on a topic, which outdates all earlier ones; "" for a topic: by itself."""
+        if not topic:
+            return Ticket(lambda: not self.closed)
+        key = client[:64], topic[:64]
+        self.latest[key] = max(turn, self.latest.pop(key, -1))
+        while len(self.latest) > REMEMBERED:
+            self.latest.popitem(last=False)
+        return Ticket(lambda: not self.closed and self.latest.get(key, turn) <= turn)
+
+    async def run(self, ticket: Ticket, gone: Callable[[], Awaitable[bool]], work: Callable[[Check], Result]) -> Result:
+        """work(check) in a thread."""
+        future = self._begin(ticket, work)
+        try:
+            while not (await asyncio.wait({future}, timeout=PATIENCE))[0]:
+                ticket.left = ticket.left or await gone()
+        except asyncio.CancelledError:
+            ticket.left = True
+            raise
+        return await future
+
+    async def stream(self, ticket: Ticket, work: Callable[[Check, Report], Any]) -> AsyncIterator[tuple[str, Any]]:
+        """("progress", (done, of how many)) now and then, at last ("result", what work(check, report) returned)."""
+        state: list[tuple[int, int]] = [(0, 0)]
+
+        def report(done: int, total: int) -> None:
+            state[0] = (done, total)
+
+        future = self._begin(ticket, lambda check: work(check, report))
+        try:
+            while not (await asyncio.wait({future}, timeout=PATIENCE))[0]:
+                yield "progress", state[0]
+            yield "result", await future
+        finally:
+            ticket.left = True
+
+    def _begin(self, ticket: Ticket, work: Callable[[Check], Result]) -> asyncio.Future[Result]:
+        if self.waiting >= MOST_WAITING:
+            raise BusyError
+
+        def task() -> Result:
+            ticket.start()
+            return work(ticket.check)
+
+        self.waiting += 1
+        future = asyncio.get_running_loop().run_in_executor(self.pool, task)
+        future.add_done_callback(self._done)
+        return future
+
+    def _done(self, future: asyncio.Future[Any]) -> None:
+        self.waiting -= 1
+        if not future.cancelled():
+            future.exception()  # seen, also where nobody waits for it any more
+
+    def close(self) -> None:
+        """Give up all work, now and from now on."""
+        self.closed = True
+        self.pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,1 @@
+"""The page of `memgen serve`."""
