@@ -134,7 +134,7 @@ def run_memgen(arguments: list[str]) -> None:
     """Run a command of the documents; long trainings and foreign data are only parsed."""
     options = parsed(arguments)
     foreign = options.get("recipe") or options.get("name") or ""
-    if arguments[0] != "demo" and not foreign.startswith(("mnist", "ocr", "frey")):
+    if arguments[0] not in ("demo", "serve") and not foreign.startswith(("mnist", "ocr", "frey")):
         assert main(arguments) == 0, arguments
 
 
