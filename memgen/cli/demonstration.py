@@ -10,11 +10,13 @@ from typing import Any
 
 from tabulate import tabulate
 
+from memgen.cli.output import check_writable
 from memgen.core.model import count_parameters
 from memgen.data import Dataset, dataset
 from memgen.data.output import write_atomically
 from memgen.errors import MemgenError
 from memgen.recipes.settings import Recipe
+from memgen.report.figures.base import make_folder
 from memgen.report.gather import Gathered, Subject, gather, paired_difference
 from memgen.report.page import figures_folder, write_report
 from memgen.runs.run import CHECKPOINT, METRICS, RECIPE, WEIGHTS, Run, read_model
@@ -34,6 +36,8 @@ def run_demo(folder: Path, epochs: int | None, say: Callable[[str], None]) -> di
     clock = time.perf_counter()
     for recipe_name in RECIPES.values():
         _clear(folder / recipe_name)
+    make_folder(folder)
+    check_writable(folder)
     data = dataset("digits")
     say(f"{len(data.train):,} training and {len(data.fixed('test'))} test images of 8 x 8, {data.binarisation}")
     models: dict[str, Gathered] = {}
