@@ -44,13 +44,12 @@ def seeded(request: pytest.FixtureRequest, seeded_module: None) -> None:
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """No test reads or writes the user's cache. The C library is compiled once for all tests."""
-    folder = tmp_path / "cache"
+    folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("MEMGEN_CACHE", str(folder))
     base = tmp_path_factory.getbasetemp()
     compiled = (base.parent if SIDE_BY_SIDE else base) / "compiled"
     compiled.mkdir(mode=0o700, exist_ok=True)
-    folder.mkdir()
     (folder / "native").symlink_to(compiled)
     return folder

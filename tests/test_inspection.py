@@ -246,10 +246,10 @@ state = begin(model, recipe)
 step = torch.compile(train_step, backend="eager")
 for _ in range(2):
     step(state, Batch(x), recipe, 1)
-collect_statistics(model, x)
+collect_statistics(model, Batch(x))
 model.eval()
 intact = sample(model, 4)
-assert preferences(model, x)["layer 1"].shape == (20, 4)
+assert preferences(model, Batch(x))["layer 1"].shape == (20, 4)
 with replaced(places(model)[0], 3.0):
     assert not torch.allclose(sample(model, 4), intact)
 assert sample(model, 4).equal(intact)

@@ -629,15 +629,6 @@ def test_a_start_without_its_note_of_the_data_is_repaired(home: Path, here: Path
 # ---- what a model carries
 
 
-def test_models_of_earlier_versions_load(here: Path) -> None:
-    recipe = memgen.Recipe.named("digits-vae").override(["model.norm=none"])
-    memgen.save(memgen.build(recipe), "new.safetensors", recipe)
-    tensors, about = load_tensors(here / "new.safetensors")
-    assert Form.from_json(about["form"]).shape == (8, 8)
-    save_tensors(here / "old.safetensors", tensors, {key: value for key, value in about.items() if key != "form"})
-    assert read_model(here / "old.safetensors").form == read_model(here / "new.safetensors").form
-
-
 def test_a_model_file_alone_fills_in_and_draws(home: Path, here: Path) -> None:
     """Without its run folder, and without the data."""
     shutil.copy(Path(run_of(home, "table.csv")) / WEIGHTS, here / "m.safetensors")

@@ -79,7 +79,9 @@ def test_who_asks_for_what_is_fast() -> None:
 def test_nothing_unpickles_evaluates_or_builds_shell_strings() -> None:
     for path in (ROOT / "memgen").rglob("*.py"):
         text = path.read_text()
-        assert not re.search(r"import pickle|(?<!\.)\beval\(|\bexec\(|shell=True|os\.system|torch\.load\(", text), path
+        assert not re.search(
+            r"import pickle|(?<!\.)\beval\(|\bexec\(|shell=True|os\.system|(?<!safetensors\.)torch\.load\(", text
+        ), path
 
 
 def test_modules_are_imported_lazily_and_all_names_resolve() -> None:

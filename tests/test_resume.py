@@ -211,7 +211,7 @@ def test_metrics_are_cut_back_to_the_checkpoint(reference: Path, tmp_path: Path)
     process.join()
     with (folder / METRICS).open("a") as file:
         file.write('{"epoch": 9, "lo')
-    assert load_tensors(folder / CHECKPOINT)[1]["counts"].startswith('{"epoch": 0, "step": 0')
+    assert load_tensors(folder / CHECKPOINT)[1]["counts"].startswith('{"stage": 0, "epoch": 0, "step": 0')
     assert finish(["train", "--resume", "--out", str(folder)], log) == 0
     assert_same_end(folder, reference)
     shutil.rmtree(folder)

@@ -127,7 +127,8 @@ class Conditional(nn.Module):
         self.skip = skip and len(layers) > 0
 
     def forward(self, h: Float[Tensor, "*rows inputs"]) -> tuple[Distribution, tuple[Activation, ...]]:
-        features, inputs = list[Activation](), h
+        features: list[Activation] = []
+        inputs = h
         for layer in self.layers:
             answer: Activation | Tensor = layer(h)
             if isinstance(answer, Activation):

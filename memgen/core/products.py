@@ -69,11 +69,11 @@ def _product(h: Tensor, W: Tensor, b: Tensor | None) -> Tensor:
 def _supported(*tensors: Tensor | None) -> bool:
     """float32 on such a processor, and nobody who must see through the formula."""
     return (
-        _available()
+        not torch.compiler.is_compiling()
+        and _available()
         and all(t is None or (t.dtype is torch.float32 and t.device.type == "cpu") for t in tensors)
         and all(t is None or t.layout is torch.strided for t in tensors)
         and not torch.is_autocast_enabled("cpu")
-        and not torch.compiler.is_compiling()
         and torch._C._functorch.peek_interpreter_stack() is None
     )
 

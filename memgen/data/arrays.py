@@ -7,6 +7,7 @@ import os
 import warnings
 import zipfile
 from collections.abc import Mapping
+from io import BufferedIOBase
 from pathlib import Path
 from typing import IO, Any
 
@@ -49,7 +50,7 @@ def _reason(error: Exception) -> str:
     return "it is no such file, or holds Python objects" if "pickle" in str(error) else reason(error)
 
 
-def read_archive(file: IO[bytes], size: int) -> dict[str, NDArray[Any]]:
+def read_archive(file: IO[bytes] | BufferedIOBase, size: int) -> dict[str, NDArray[Any]]:
     """Every array of an .npz; what they take is known before the first is expanded."""
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
@@ -80,7 +81,7 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[A
         return read_array(file, member.file_size)
 
 
-def read_array(file: IO[bytes], size: int) -> NDArray[Any]:
+def read_array(file: IO[bytes] | BufferedIOBase, size: int) -> NDArray[Any]:
     """The array of an .npy file of `size` bytes, which must hold as many values as its header says."""
     version = npy.read_magic(file)
     if version not in READERS:

@@ -249,7 +249,7 @@ class Recipe:
         """The recipe with some settings changed, given as one or several "section.key=value", values as in TOML.
         training.KEY and objective.KEY are of every stage, stage.NAME.KEY of one."""
         settings = [settings] if isinstance(settings, str) else list(settings)
-        where = "--set " + " ".join(settings) if settings else "recipe"
+        where = "--set " + " ".join(text[:80] for text in settings) if settings else "recipe"
         return _validated(document.overridden(document.plain(self), settings), where)
 
     def differences(self, other: Recipe) -> list[str]:

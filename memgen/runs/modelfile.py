@@ -83,7 +83,9 @@ def save(
     ...     read_file(Path(folder) / "model.safetensors").model.latent
     (2,)
     """
-    form = form_of(recipe) if form is None else form
+    if form is None:
+        form = form_of(recipe)
+        form = form if math.prod(form.shape) == model.likelihood.columns else Form()  # rows of the user's own
     reached = Reached.end(recipe) if reached is None else reached
     check_shapes(recipe, model.likelihood.columns, form, model.state_dict(), "the model")
     about = {

@@ -61,7 +61,7 @@ def prepare(
     >>> from memgen.data import dataset
     >>> ready = prepare(Recipe.named("digits-vae"), dataset("digits"))
     >>> ready.recipe.model.likelihood, len(ready.sizes[0])
-    ('bernoulli', 12)
+    ('bernoulli', 13)
     """
     data = data if isinstance(data, Dataset) else Dataset.of(data)
     recipe = with_likelihood(recipe, data.likelihood)
