@@ -34,6 +34,8 @@ from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KernelDensity
 
+from benchmarks.choices import installed_methods, installed_tables
+from benchmarks.output import options_for
 from benchmarks.reporting import (
     Cell,
     Metric,
@@ -41,9 +43,6 @@ from benchmarks.reporting import (
     Store,
     collect,
     finish,
-    installed_methods,
-    installed_tables,
-    options_for,
 )
 from benchmarks.tables import continuous_columns, load
 

@@ -52,6 +52,8 @@ from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from benchmarks.choices import installed_methods, installed_tables, names_of
+from benchmarks.output import options_for
 from benchmarks.reporting import (
     Cell,
     Metric,
@@ -59,10 +61,6 @@ from benchmarks.reporting import (
     Store,
     collect,
     finish,
-    installed_methods,
-    installed_tables,
-    names_of,
-    options_for,
 )
 from benchmarks.tables import categorical_columns, load, numeric_columns
 

@@ -7,15 +7,10 @@ they come, and a run with the same file goes on where the last one stopped; use 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import math
-import os
-import platform
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,9 +18,10 @@ import numpy as np
 from scipy.stats import rankdata
 from scipy.stats import t as student
 
-from benchmarks.tables import CHOOSING, REPORTING, TABLES, AbsentError, load
+from benchmarks.choices import OURS
+from benchmarks.output import Sheet, markdown, plain, surroundings
+from benchmarks.tables import TABLES
 
-OURS = "memgen"
 OUTCOMES = ("better", "worse", "within error", "no value")
 LEVEL = 0.95
 """A difference counts for somebody when its confidence interval (Student's t) of this level does not hold 0."""
@@ -68,12 +64,6 @@ class Verdict(NamedTuple):
     difference: float
     error: float
     outcome: str
-
-
-class Sheet(NamedTuple):
-    title: str
-    header: list[str]
-    rows: list[list[str]]
 
 
 class Store:
@@ -268,82 +258,6 @@ def sheets(
     failed = [[*map(str, cell_of(row)), row["failure"]] for row in rows if "failure" in row]
     failures = Sheet("Failures", [*Cell._fields, "error"], failed)
     return [s for s in (*results, *average_sheets(good, metrics, present, settings), contest, failures) if s.rows]
-
-
-def plain(sheet: Sheet) -> str:
-    widths = [max(map(len, column)) for column in zip(sheet.header, *sheet.rows, strict=True)]
-    lines = [
-        [text.ljust(width) for text, width in zip(line, widths, strict=True)] for line in (sheet.header, *sheet.rows)
-    ]
-    return "\n".join([f"\n{sheet.title}", *("  ".join(line).rstrip() for line in lines)])
-
-
-def markdown(sheet: Sheet) -> str:
-    """The best of a line is bold."""
-    rows = [
-        [f"**{text[:-1]}**" if text.endswith("*") else text.replace("|", "/") for text in line] for line in sheet.rows
-    ]
-    lines = [f"| {' | '.join(line)} |" for line in (sheet.header, ["---"] * len(sheet.header), *rows)]
-    return "\n".join([f"### {sheet.title}\n", *lines, ""])
-
-
-def surroundings() -> Row:
-    """What the numbers depend on beside the code."""
-    packages = ("memgen", "scikit-learn", "numpy", "pandas", *sorted({table.package for table in TABLES.values()}))
-    versions = {}
-    for name in dict.fromkeys(packages):
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = "absent"
-    threads = os.environ.get("OMP_NUM_THREADS", "not set")
-    command = [Path(sys.argv[0]).name, *sys.argv[1:]]
-    return {"command": command, "python": platform.python_version(), "OMP_NUM_THREADS": threads, "versions": versions}
-
-
-def options_for(description: str | None, methods: Sequence[str], usual: Sequence[str]) -> argparse.ArgumentParser:
-    """The options that both comparisons have; the usual methods are run when none are named."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tables", default="choosing", help="choosing, reporting, or names with commas between them")
-    parser.add_argument("--methods", default=",".join(usual), help=f"of {', '.join(methods)}")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--keep", type=Path, help="file of results, one per line; a run with the same file goes on")
-    parser.add_argument("--json", type=Path, help="write all numbers here")
-    parser.add_argument("--markdown", type=Path, help="write the tables here")
-    return parser
-
-
-def names_of(text: str, known: Iterable[str], what: str) -> list[str]:
-    names = [name for name in text.split(",") if name]
-    unknown = sorted(set(names) - set(known))
-    if unknown or not names:
-        raise SystemExit(f"--{what} {text}: {', '.join(unknown) or 'nothing'} is none of {', '.join(known)}")
-    return names
-
-
-def installed_tables(text: str) -> list[str]:
-    """The names that --tables means, without those whose package is absent, which get a line each."""
-    sets = {"choosing": list(CHOOSING), "reporting": list(REPORTING)}
-    found = []
-    for name in sets.get(text) or names_of(text, TABLES, "tables"):
-        try:
-            load(name)
-        except AbsentError as error:
-            print(f"table {name} is left out: {error}")
-        else:
-            found.append(name)
-    return found
-
-
-def installed_methods(text: str, known: Iterable[str], module: str) -> list[str]:
-    """The names that --methods means; memgen's own needs a module that this version may not have yet."""
-    names = names_of(text, known, "methods")
-    absent = OURS in names and importlib.util.find_spec(module) is None
-    if absent:
-        print(f"method {OURS} is left out: there is no {module}")
-    elif OURS in names:
-        importlib.import_module(module)  # here, so that no cell is charged for it
-    return [name for name in names if not (absent and name == OURS)]
 
 
 def finish(options: argparse.Namespace, store: Store, cells: Sequence[Cell], metrics: Sequence[Metric]) -> None:

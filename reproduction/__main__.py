@@ -23,7 +23,9 @@ from memgen.report.figures.base import make_folder
 from memgen.runs import zoo as models
 from memgen.runs.session import choose_device
 from reproduction import ledger, pairs
-from reproduction.jobs import SEED, Job, Place, current, missing, read_result, state
+from reproduction.duration import Duration
+from reproduction.job import SEED, Job, Place, read_result
+from reproduction.jobs import current, missing, state
 from reproduction.jobs import reproduce as do
 from reproduction.page import write_page
 from reproduction.rows import FREY, ROWS, SWEEP, all_schedules, expand
@@ -229,23 +231,6 @@ def ship_rows(options: SimpleNamespace, place: Place) -> dict[str, Any]:
         size = f"{own['bytes']:,} bytes, {precision} precision"
         say(f"{own['name']}: {size} ({own['change']:+.4f} nats in half)")
     return {"shipped": found}
-
-
-class Duration(click.ParamType[float]):
-    """Seconds, from 90, 90s, 150m or 2.5h."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        units = {"s": 1, "m": 60, "h": 3600}
-        number, unit = (value[:-1], units[value[-1]]) if value[-1:] in units else (value, 1)
-        try:
-            seconds = float(number) * unit
-        except ValueError:
-            self.fail(f"{value!r} is no time; write it as 150m, 2.5h or 90s", param, ctx)
-        if not 0 < seconds < 1e8:
-            self.fail(f"{value!r} is no time to work in; write it as 150m, 2.5h or 90s", param, ctx)
-        return seconds
 
 
 @click.command(

@@ -1,142 +1,41 @@
-"""A job: one recipe with one seed on one split of the data is trained, scored as the paper did, and analysed."""
+"""A job is trained, scored as the paper did, and analysed."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from benchmarks.speed.machine import describe
-from memgen import __version__
-from memgen.core.model import count_parameters
 from memgen.data import Dataset, dataset
 from memgen.data.output import write_atomically
-from memgen.errors import FailedError, MemgenError
-from memgen.recipes import document
-from memgen.recipes.build import likelihood_name
+from memgen.errors import MemgenError
 from memgen.recipes.settings import Recipe
 from memgen.report.figures.base import make_folder
 from memgen.runs import zoo
 from memgen.runs.finite import as_json
 from memgen.runs.modelfile import Saved
 from memgen.runs.run import CHECKPOINT, WEIGHTS, Run, read_model
-from memgen.runs.scores import score
 from memgen.runs.session import Options, Session, Start, choose_device, train_in
 from memgen.runs.storage import load_tensors, save_tensors
-from memgen.tasks.density import Likelihood, standard_error
-from memgen.training.prepare import as_read_by, prepare, with_likelihood
+from memgen.training.prepare import as_read_by, prepare
 from reproduction.analyses import ANALYSES
-from reproduction.rows import OWN, ROWS, Row, Scoring
+from reproduction.job import MADE, Job, Place, read_result
+from reproduction.results import (
+    about,
+    beside,
+    commit,
+    compared,
+    legs,
+    recipe_sha256,
+    score_as,
+)
 
-SEED = 0
-"""Of the row's own result."""
-FIRST = (100, 1000)
-"""The mean over the first so many examples is kept, too, so that a few can be verified."""
 CHECKPOINT_EVERY = 120
 LIKELIHOOD = "likelihood"
 """What is kept of every example beside the analyses."""
-MADE = "made.json"
-"""The file of a run folder that says with which program and on which machine it was begun, and which trainings came
-before it."""
-NEEDED = ("recipe_sha256", "weights_sha256", "more", "analyses", "before")
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where things lie."""
-
-    results: Path
-    """Small files, kept with the project."""
-    runs: Path
-    """Run folders, which are large."""
-    device: str = "auto"
-    compiled: bool = False
-    """Whether trainings that begin have their loss compiled."""
-
-
-@dataclass(frozen=True)
-class Job:
-    row: Row
-    schedule: str
-    seed: int = SEED
-    split: int = 0
-    """Of Frey faces."""
-
-    @property
-    def recipe(self) -> Recipe:
-        found = self.row.recipe(self.schedule).override(f"training.seed={self.seed}")
-        found = with_likelihood(found, likelihood_name(found))
-        return found.override(f"data.name={found.data.name}-{self.split}") if self.split else found
-
-    @property
-    def name(self) -> str:
-        """What tells it from others; of its run folder too."""
-        parts = [self.row.name, *([] if self.schedule == OWN else [self.schedule])]
-        parts += [f"seed{self.seed}"] if self.seed != SEED else []
-        parts += [f"split{self.split}"] if self.split else []
-        return "-".join(parts)
-
-    @property
-    def main(self) -> bool:
-        """Whether it is the row's own result."""
-        return (self.schedule, self.seed, self.split) == (self.row.schedule, SEED, 0)
-
-    @property
-    def shipped_as(self) -> str:
-        """What its weights are called in the zoo."""
-        return self.row.name if self.main else self.name
-
-    @property
-    def before(self) -> Job | None:
-        """The job whose weights it begins with."""
-        leads = self.row.recipe(self.schedule).stages[:-1]
-        for row in [self.row, *([ROWS[self.row.after]] if self.row.after else [])] if leads else []:
-            for name, recipe in row.trainings.items():
-                if recipe.stages == leads:
-                    return Job(row, name, self.seed, self.split)
-        return None
-
-    @property
-    def chain(self) -> list[Job]:
-        """All jobs whose weights lead to it, from the first on, without itself."""
-        return [] if self.before is None else [*self.before.chain, self.before]
-
-    def result(self, place: Place) -> Path:
-        """The file of its result."""
-        if self.main:
-            return place.results / f"{self.row.name}.json"
-        return place.results / "seeds" / self.row.name / f"{self.name}.json"
-
-    def run(self, place: Place) -> Path:
-        return place.runs / self.name
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """A table of JSON; None if there is none yet."""
-    if not path.exists():
-        return None
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        raise MemgenError(f"{path} is damaged: it is not JSON; bring back the last good one, or delete it") from None
-    if not isinstance(found, dict):
-        raise MemgenError(f"{path} is damaged: it is not a table; bring back the last good one, or delete it")
-    return found
-
-
-def read_result(path: Path) -> dict[str, Any] | None:
-    """A job's result as it is written; None if there is none yet."""
-    found = read_json(path)
-    if found is not None and (lacking := [key for key in NEEDED if key not in found]):
-        raise MemgenError(f"{path} is damaged: it has no {lacking[0]}; bring back the last good one, or delete it")
-    return found
 
 
 def data_of(saved: Saved) -> Dataset:
@@ -277,152 +176,6 @@ def missing(job: Job, found: dict[str, Any]) -> list[str]:
 def keep(path: Path, found: dict[str, Any]) -> None:
     make_folder(path.parent)
     write_atomically(path, as_json(found))
-
-
-def about(job: Job, run: Run, saved: Saved, data: Dataset, place: Place) -> dict[str, Any]:
-    """What a number is worth nothing without."""
-    metrics = run.metrics()
-    made = read_json(run.folder / MADE) or {"commit": "unknown", "hardware": describe()}
-    checkpoint = run.checkpoint()
-    return {
-        "row": job.row.name,
-        "table": job.row.table,
-        "model": job.row.model,
-        "recipe": job.row.command(job.schedule),
-        "recipe_sha256": recipe_sha256(run.recipe),
-        "weights_sha256": saved.sha256,
-        "seed": job.seed,
-        "split": job.split,
-        "epochs": saved.epoch - run.skipped,
-        "seconds": round(metrics[-1]["seconds"], 1),
-        "before": history(job, place),
-        **{key: value for key, value in made.items() if key != "before"},
-        "scored_commit": commit(),
-        "execution": {} if checkpoint is None else checkpoint.execution,
-        "parameters": count_parameters(saved.model),
-        "data": data.name,
-        "scale": data.scale,
-        "binarisation": data.binarisation,
-        "curve": [
-            [line["epoch"] - run.skipped, round(line["seconds"], 1), line["train_bound"], line.get("valid_bound")]
-            for line in metrics
-            if "train_bound" in line
-        ],
-        "curve_is": "epoch, seconds, bound on training rows, bound on validation rows if they are not trained on",
-        "more": {},
-        "analyses": {},
-    }
-
-
-def legs(last: Job, start: Saved, model: str | None, place: Place) -> list[dict[str, Any]]:
-    """The trainings that led to the weights with which a job is about to begin, each of which gave its own to the next.
-    They are told from the run of the last of them, or from the zoo, and kept in the folder of the run that begins:
-    later the one may be gone, and the other have been replaced.
-    """
-    leg = {"recipe": last.row.command(last.schedule), "weights_sha256": start.sha256}
-    if model is not None:
-        told = zoo.result(model)
-        about = {key: told[key] for key in ("recipe_sha256", "epochs", "seconds")}
-        return [*told["before"], leg | about | {"shipped": True}]
-    run = Run.open(last.run(place))
-    metrics = run.metrics()
-    seconds = round(metrics[-1]["seconds"], 1)
-    about = {"recipe_sha256": recipe_sha256(run.recipe), "epochs": len(metrics), "seconds": seconds}
-    return [*history(last, place), leg | about]
-
-
-def history(job: Job, place: Place) -> list[dict[str, Any]]:
-    """The trainings before a job's, as its run folder has kept them."""
-    folder = job.run(place)
-    found: list[dict[str, Any]] = (read_json(folder / MADE) or {}).get("before", [])
-    if [leg["recipe"] for leg in found] != [own.row.command(own.schedule) for own in job.chain]:
-        raise MemgenError(f"{folder / MADE} does not say which trainings came before it; move {folder} away")
-    return found
-
-
-def compared(row: Row, result: Likelihood, seconds: float) -> dict[str, Any]:
-    """The numbers, beside the paper's."""
-    quantity = result.elbo if row.quantity == "elbo" else result.log_p
-    return {
-        **summary(result, seconds),
-        "first": {str(n): float(result.log_p[:n].mean()) for n in FIRST if n <= len(result.log_p)},
-        "paper": row.paper,
-        "compared": row.quantity,
-        "difference": float(quantity.mean()) - row.paper,
-        "difference_standard_error": standard_error(quantity),
-    }
-
-
-def summary(result: Likelihood, seconds: float) -> dict[str, Any]:
-    if not bool(result.log_p.isfinite().all()):
-        raise FailedError("log p(x) is not finite for some test examples: these weights are of no use")
-    return {
-        "log_likelihood": result.mean,
-        "standard_error": result.standard_error,
-        "elbo": float(result.elbo.mean()),
-        "elbo_standard_error": standard_error(result.elbo),
-        "samples": result.samples,
-        "examples": len(result.log_p),
-        "effective_sample_size": float(result.effective.mean()),
-        "bounds": {str(K): float(bound.mean()) for K, bound in result.bounds.items()},
-        "evaluation_seconds": round(seconds, 1),
-    }
-
-
-def score_as(scoring: Scoring, run: Run | None, saved: Saved, data: Dataset) -> tuple[Likelihood, float]:
-    """log p(x) of the test examples of a scoring."""
-    batch = data.fixed("test")
-    other = ""
-    if scoring.examples is not None:
-        batch, other = batch.rows(chosen(len(batch), scoring.examples)), f"chosen-{scoring.examples}"
-    return score(run, saved, batch, "test", scoring.samples, other=other)
-
-
-def beside(scoring: Scoring, first: Scoring, run: Run, saved: Saved, data: Dataset) -> dict[str, Any]:
-    """A second scoring of chosen examples, and what it adds to the first one on the very same."""
-    result, seconds = score_as(scoring, run, saved, data)
-    n = len(data.rows("test"))
-    rows = chosen(n, scoring.examples or n)
-    gain = result.log_p - score_as(first, run, saved, data)[0].log_p[rows]
-    return summary(result, seconds) | {"gain": float(gain.mean()), "gain_standard_error": standard_error(gain)}
-
-
-def chosen(n: int, k: int) -> Tensor:
-    """k of n examples, by a seed; in order."""
-    return torch.randperm(n, generator=torch.Generator().manual_seed(SEED))[:k].sort().values
-
-
-def recipe_sha256(recipe: Recipe) -> str:
-    """Of the settings that are not the defaults, so that a setting which a later version adds changes nothing.
-
-    >>> recipe_sha256(Recipe(about="one")) == recipe_sha256(Recipe(about="other"))
-    True
-    """
-    table, defaults = document.plain(recipe), document.plain(Recipe())
-
-    def told(own: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in own.items() if value != others[key]}
-
-    (stage,) = defaults["stages"]
-    stages = [{part: told(own[part], stage[part]) for part in document.OF_STAGE} for own in table["stages"]]
-    sections = {part: told(table[part], defaults[part]) for part in ("data", "model")}
-    return hashlib.sha256(json.dumps([sections, stages], sort_keys=True).encode()).hexdigest()
-
-
-def commit() -> str:
-    """The commit of the program, with a mark where it has been changed since; its version where it is no clone."""
-    package = Path(__file__).parents[1]
-
-    def git(*words: str) -> str:
-        return subprocess.run(["git", "-C", str(package), *words], capture_output=True, text=True, check=True).stdout
-
-    try:
-        git("ls-files", "--error-unmatch", str(Path(__file__)))  # it may lie inside a clone of something else
-        return git("rev-parse", "HEAD").strip() + (
-            "-changed" if git("status", "--porcelain", "--", ".").strip() else ""
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return f"version {__version__}"
 
 
 def state(job: Job, place: Place) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from memgen.data.output import write_atomically
 from memgen.errors import MemgenError
 from memgen.runs.finite import as_json
-from reproduction.jobs import Job, Place, read_json, read_result
+from reproduction.job import Job, Place, read_json, read_result
 from reproduction.text import grid, number
 
 LEDGER, PAGE = "ledger.json", "LEDGER.md"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from memgen.runs.session import COMPILED
-from reproduction.jobs import read_result
+from reproduction.job import read_result
 from reproduction.overview import Results, digits_of, gap
 from reproduction.pairs import over, valid
 from reproduction.rows import FREY, MNIST, OCR, PAIRS, ROWS, Row

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reproduction.jobs import Job, missing
+from reproduction.job import Job
+from reproduction.jobs import missing
 from reproduction.likelihoods import effort, of_paper
 from reproduction.overview import LEVEL, Results, gap, verdict
 from reproduction.pairs import by_schedule, over

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from memgen.data.output import write_atomically
 from reproduction import ledger, mismatches
-from reproduction.jobs import read_json, read_result
+from reproduction.job import read_json, read_result
 from reproduction.likelihoods import differences, others, table
 from reproduction.overview import LEVEL, MARK, Results, overview
 from reproduction.rows import FREY, MNIST, OCR, ROWS

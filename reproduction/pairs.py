@@ -11,7 +11,8 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from memgen.tasks.density import standard_error
-from reproduction.jobs import LIKELIHOOD, Job, Place, current, examples, keep, read_json, read_result
+from reproduction.job import Job, Place, read_json, read_result
+from reproduction.jobs import LIKELIHOOD, current, examples, keep
 from reproduction.rows import PAIRS, ROWS
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reproduction.jobs import SEED
+from reproduction.job import SEED
 from reproduction.pairs import by_schedule
 from reproduction.rows import IMPUTATION_PAPER, ROWS, SLOT_PAPER, SVM_PAPER
 from reproduction.text import grid, number

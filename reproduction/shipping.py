@@ -15,7 +15,8 @@ from memgen.runs.run import WEIGHTS, read_model
 from memgen.runs.scores import score
 from memgen.runs.storage import CHECKSUM, load_tensors, save_tensors
 from memgen.tasks.density import log_likelihood
-from reproduction.jobs import Job, Place, data_of, read_result
+from reproduction.job import Job, Place, read_result
+from reproduction.jobs import data_of
 
 TOLERANCE = 0.01
 """Nats by which half precision may change a likelihood."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from reproduction import ledger
-from reproduction.jobs import read_result
+from reproduction.job import read_result
 from reproduction.overview import MARK, gap
 from reproduction.pairs import by_schedule
 from reproduction.rows import ROWS

@@ -8,7 +8,9 @@ from typing import Any
 from memgen.recipes.settings import Recipe
 from memgen.runs.scores import score
 from memgen.tasks.density import standard_error
-from reproduction.jobs import MADE, Place, data_of, keep, read_json, recipe_sha256, train_folder
+from reproduction.job import MADE, Place, read_json
+from reproduction.jobs import data_of, keep, train_folder
+from reproduction.results import recipe_sha256
 from reproduction.rows import SLOT_SPLITS, SWEEP
 
 BASE = "mnist-mem-vae"

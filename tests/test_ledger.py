@@ -9,7 +9,7 @@ import pytest
 
 from memgen.errors import MemgenError
 from reproduction import ledger
-from reproduction.jobs import read_result
+from reproduction.job import read_result
 
 RESULTS = Path(__file__).parents[1] / "results"
 

@@ -12,7 +12,7 @@ import pytest
 
 import reproduction.__main__ as reproduction
 from reproduction import ledger
-from reproduction.jobs import read_json, read_result
+from reproduction.job import read_json, read_result
 from reproduction.mismatches import mismatches
 from reproduction.overview import DATA, MARK, overview, verdict
 from reproduction.page import page

@@ -34,8 +34,9 @@ from reproduction import sweep as sweeping
 from reproduction.__main__ import budget, command
 from reproduction.__main__ import main as reproduce
 from reproduction.analyses import group
-from reproduction.jobs import Job, Place, chosen, read_result
+from reproduction.job import MADE, Job, Place, read_json, read_result
 from reproduction.page import page
+from reproduction.results import chosen, history
 from reproduction.rows import GROUPS, IMPUTATION_PAPER, PAIRS, ROWS, Row, Scoring
 from reproduction.sweep import recipes
 from tests.conftest import needs_data
@@ -175,12 +176,12 @@ def test_a_row_from_training_to_the_page(made: Path, capsys: pytest.CaptureFixtu
     gain = again.log_p - scored.log_p[rows_of]
     assert found["more"]["50"]["gain"] == pytest.approx(float(gain.mean()), abs=1e-6)
     # The pair, image by image.
-    pair = jobs.read_json(tmp_path / "results" / "differences" / "digits-mem-vae--digits-vae.json")
+    pair = read_json(tmp_path / "results" / "differences" / "digits-mem-vae--digits-vae.json")
     other = memgen.log_likelihood(memgen.load(tmp_path / "runs" / "digits-vae"), data.fixed("test"), samples=20)
     assert pair is not None
     assert pair["pairs"][0]["mean"] == pytest.approx(float((scored.log_p - other.log_p).mean()), abs=1e-6)
     one = pair["pairs"][0]["analyses"]
-    both = [jobs.read_json(tmp_path / "results" / f"{name}.json") or {} for name in ("digits-mem-vae", "digits-vae")]
+    both = [read_json(tmp_path / "results" / f"{name}.json") or {} for name in ("digits-mem-vae", "digits-vae")]
     svm, filled = ([own["analyses"][name] for own in both] for name in ("svm", "imputation"))
     assert one["svm right"]["mean"] == pytest.approx(svm[0]["accuracy"] - svm[1]["accuracy"])
     for pattern in ("rect-4", "rand-0.6", "half"):
@@ -252,10 +253,10 @@ def test_a_row_begins_with_shipped_weights_where_their_run_is_not_at_hand(
     assert again is not None
     assert again["before"] == found["before"]
     # A folder that does not say it is not believed.
-    told = made / "runs" / warm / jobs.MADE
+    told = made / "runs" / warm / MADE
     told.write_text(json.dumps({**json.loads(told.read_text()), "before": []}))
     with pytest.raises(MemgenError, match="which trainings came before"):
-        jobs.history(job, place)
+        history(job, place)
 
 
 def test_a_row_that_begins_warm_says_with_which_weights(
@@ -414,10 +415,10 @@ def test_a_pair_needs_the_results_and_no_run(made: Path) -> None:
     """The other half may have been trained on another machine; numbers of other weights are no half of it."""
     place = Place(made / "results", made / "nowhere")
     file, job = pairs.file_of(place.results, ("digits-mem-vae", "digits-vae")), Job(ROWS["digits-vae"], "paper")
-    before = jobs.read_json(file)
+    before = read_json(file)
     file.unlink()
     pairs.update(job, place)
-    assert jobs.read_json(file) == before
+    assert read_json(file) == before
     file.unlink()
     own = jobs.examples_of(job, place, jobs.LIKELIHOOD)
     numbers, about = load_tensors(own)
@@ -427,7 +428,7 @@ def test_a_pair_needs_the_results_and_no_run(made: Path) -> None:
         assert not file.exists()
     # Where the run is at hand they are made again, though the result lacks nothing.
     assert reproduce(asked(made, "digits-vae")) == 0
-    assert jobs.read_json(file) == before
+    assert read_json(file) == before
 
 
 def test_every_part_of_the_page_has_its_numbers(made: Path, tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from memgen.data.texts import as_values, csv_text
 from memgen.errors import MemgenError
 from memgen.report.figures import grid
 from memgen.report.figures.images import image_rows
+from memgen.report.figures.png import write_png
 from memgen.runs.modelfile import Saved
-from memgen.runs.run import write_png
 from memgen.tasks.sampling import interpolate, reconstruct, sample, walk
 
 COLUMNS = 10

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copy
 import fcntl
-import io
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +20,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from PIL import Image
 from torch import Tensor
 
 import memgen
@@ -300,9 +298,3 @@ def _read_origin(path: Path) -> Origin | None:
         return Origin.from_json(path.read_text("utf-8"), path)
     except (OSError, UnicodeDecodeError):
         raise MemgenError(f"cannot read {path}: it is not a readable text file") from None
-
-
-def write_png(path: Path, image: Image.Image) -> None:
-    content = io.BytesIO()
-    image.save(content, "PNG")
-    write_atomically(path, content.getvalue())

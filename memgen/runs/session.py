@@ -23,6 +23,7 @@ from memgen.recipes import document
 from memgen.runs.modelfile import Saved, warm_start
 from memgen.runs.progress import Progress
 from memgen.runs.run import CHECKPOINT, RECIPE, Run
+from memgen.runs.tensorboard import Writer
 from memgen.training.execution import execution_path
 from memgen.training.fit import Epoch, NonFiniteError, check_finite, stages
 from memgen.training.losses import check_compilable
@@ -178,7 +179,7 @@ class Session:
             return run.metrics()
         if not (run.folder / CHECKPOINT).exists():
             run.save_checkpoint(self.state, self.execution)
-        writer = _Writer(run, self.epochs) if self.options.tensorboard else None
+        writer = Writer(run, self.epochs) if self.options.tensorboard else None
         with Progress("training", self._steps(self.until), "step", self._steps_done(self.state)) as progress:
             try:
                 with closing(stages(self.ready, self.state, until=self.until, tick=self._tick(progress))) as stream:
@@ -211,7 +212,7 @@ class Session:
 
         return tick
 
-    def _finish(self, epoch: Epoch, writer: _Writer | None) -> None:
+    def _finish(self, epoch: Epoch, writer: Writer | None) -> None:
         """Keep what an epoch has brought. Metrics come before the checkpoint that counts the epoch: if a kill falls
         between, they are cut back."""
         self.run.log(epoch)
@@ -281,22 +282,3 @@ def choose_execution(device: str, kept: dict[str, Any] | None, compiled: bool = 
             stacklevel=2,
         )
     return kept
-
-
-class _Writer:
-    """Metrics for TensorBoard, an optional extra."""
-
-    def __init__(self, run: Run, epochs: int) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise MemgenError(
-                "--tensorboard needs an extra; in a clone of memgen: pip install '.[tensorboard]'"
-            ) from None
-        self.writer = SummaryWriter(str(run.folder / "tensorboard"), purge_step=epochs + 1)
-
-    def add(self, epoch: Epoch) -> None:
-        for key, value in epoch._asdict().items():
-            if isinstance(value, float):
-                self.writer.add_scalar(key, value, epoch.epoch)
-        self.writer.flush()
