@@ -23,7 +23,7 @@ class Skipped(pytest.Module):
     """A file of tests that is not even imported."""
 
     def collect(self) -> NoReturn:
-        pytest.skip("the page needs packages that are not installed: pip install 'memgen[web]', and playwright")
+        pytest.skip("the page needs packages that are not installed: pip install '.[web]', and playwright")
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
