@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import pytest
 import torch
@@ -51,11 +50,11 @@ class Autoregressive(Head):
 
 def test_it_trains_is_a_density_and_tasks_that_need_more_say_so() -> None:
     torch.manual_seed(0)
-    q = Conditional([Dense(6, 8, NORMS["batch"])], Gaussian(8, 1))
-    model, rows = DGM([q], [Conditional([Dense(1, 8, NORMS["batch"])], Autoregressive(8, 6))]), prototypes(200, 6)
-    check_training(model, rows, "objective.samples=5", gain=0.7)
-    assert float(model.likelihood.get_parameter("W").detach().abs().max()) > 0.1  # the columns do depend on each other
+    q, p = ([Dense(inputs, 8, NORMS["batch"])] for inputs in (6, 1))
+    model = DGM([Conditional(q, Gaussian(8, 1))], [Conditional(p, Autoregressive(8, 6))])
+    check_training(model, rows := prototypes(200, 6), "objective.samples=5", gain=0.7)
+    assert float(model.likelihood.get_parameter("W").detach().abs().max()) > 0.1  # columns depend on each other
     check_density(model, all_rows(6))
-    for task in (partial(sample, model, 3), partial(reconstruct, model, rows), partial(impute, model, rows)):
+    for task in (lambda: sample(model, 3), lambda: reconstruct(model, rows), lambda: impute(model, rows)):
         with pytest.raises(MemgenError, match="needs a distribution with independent columns, and InOrder has none"):
             task()

@@ -9,14 +9,14 @@ from torch import Tensor, nn
 from memgen.core.batch import Batch
 from memgen.core.layers import NORMS, Dense
 from memgen.core.likelihoods import Bernoulli, BernoulliColumns, Gaussian, Head
-from memgen.core.model import Conditional, Encoding, Joint, Levels, Posterior, Terms, log_prior, standard_noise
+from memgen.core.model import Conditional, Encoding, Joint, Levels, Posterior, StandardPrior, Terms
 from tests.exact import all_rows, check_density, check_training, prototypes
 
 
-class OfClasses(nn.Module):
+class OfClasses(StandardPrior, nn.Module):
     """q(z|x, y) and p(x|z, y) of two classes y; p(z) = N(0, 1)."""
 
-    latent, mask, noise = (1,), False, standard_noise
+    latent, mask = (1,), False
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,12 +40,6 @@ class OfClasses(nn.Module):
     def joint(self, batch: Batch, z: Levels) -> Joint:
         p, features = self.p(beside(z[0], batch))
         return Joint(p.log_prob(batch.x, batch.observed), self.log_p_z(batch, z), (features,))
-
-    def log_p_z(self, batch: Batch, z: Levels) -> Terms:
-        return (log_prior(z[0]),)
-
-    def prior(self, noise: Levels, batch: Batch) -> Levels:
-        return noise
 
     def decode(self, z: Levels, batch: Batch) -> BernoulliColumns:
         return self.p(beside(z[0], batch))[0]

@@ -8,14 +8,14 @@ from torch import Tensor, nn
 from memgen.core.batch import Batch
 from memgen.core.layers import NORMS, Dense
 from memgen.core.likelihoods import Bernoulli, BernoulliColumns, Gaussian, GaussianColumns, Head
-from memgen.core.model import Conditional, Joint, Levels, Posterior, Terms, as_constant, log_prior, standard_noise
+from memgen.core.model import Conditional, Joint, Levels, Posterior, StandardPrior, Terms, as_constant
 from tests.exact import all_rows, check_density, check_training, prototypes
 
 
-class TwoSteps(nn.Module):
+class TwoSteps(StandardPrior, nn.Module):
     """c_t = c_{t-1} + write(z_t), z_t ~ q(z_t | x, x - sigmoid(c_{t-1})); p(x|z): logits c_2; p(z_t) = N(0, 1)."""
 
-    latent, mask, noise = (1, 1), False, standard_noise
+    latent, mask = (1, 1), False
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,12 +48,6 @@ class TwoSteps(nn.Module):
 
     def joint(self, batch: Batch, z: Levels) -> Joint:
         return Joint(self.decode(z, batch).log_prob(batch.x, batch.observed), self.log_p_z(batch, z), ())
-
-    def log_p_z(self, batch: Batch, z: Levels) -> Terms:
-        return tuple(map(log_prior, z))
-
-    def prior(self, noise: Levels, batch: Batch) -> Levels:
-        return noise
 
     def decode(self, z: Levels, batch: Batch) -> BernoulliColumns:
         return BernoulliColumns(sum(self.write(z_t)[0].logits for z_t in z))

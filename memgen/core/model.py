@@ -102,6 +102,22 @@ def standard_noise(model: GenerativeModel, K: int, B: int, generator: torch.Gene
     return tuple(torch.randn(K, B, d, generator=generator, device=generator.device) for d in model.latent)
 
 
+class StandardPrior:
+    """p(z) = N(0, I) at every level, for models that need no other: what the protocol asks about it."""
+
+    latent: tuple[int, ...]
+
+    noise = standard_noise
+
+    def prior(self, noise: Levels, batch: Batch) -> Levels:
+        """z_l = eps_l"""
+        return noise
+
+    def log_p_z(self, batch: Batch, z: Levels) -> Terms:
+        """log N(z_l; 0, I)"""
+        return tuple(map(log_prior, z))
+
+
 def mean_code(model: GenerativeModel, batch: Batch) -> Posterior:
     """The answer of `infer` without noise: z in the middle of q(z|x), with K = 1."""
     return model.infer(model.encode(batch), tuple(batch.x.new_zeros(1, len(batch), d) for d in model.latent))
