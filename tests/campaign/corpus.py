@@ -46,7 +46,7 @@ def corpus(folder: Path) -> Corpus:
         "npz": archives(),
         "png": images("PNG"),
         "tiff": images("TIFF"),
-        "idx": [gzip.compress(idx(), 1)],
+        "idx": [gzip.compress(idx(), 1, mtime=0)],
         "toml": [(run / "recipe.toml").read_bytes()],
         "model": [(run / "weights.safetensors").read_bytes()],
         "checkpoint": [(run / "checkpoint.safetensors").read_bytes()],

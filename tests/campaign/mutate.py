@@ -152,12 +152,12 @@ def npz(chance: random.Random, content: bytes) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, member in members.items():
-            archive.writestr(name, member)
+            archive.writestr(zipfile.ZipInfo(name), member, zipfile.ZIP_DEFLATED)  # without the time of day
     return out.getvalue()
 
 
 def idx(chance: random.Random, content: bytes) -> bytes:
-    return gzip.compress(plainly(chance, gzip.decompress(content)), 1)
+    return gzip.compress(plainly(chance, gzip.decompress(content)), 1, mtime=0)
 
 
 def tensors(chance: random.Random, content: bytes) -> bytes:
