@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Files that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 from memgen.errors import MemgenError
 
 SCRATCH, ENDING = ".memgen-", ".tmp"
-"""What the name of a file begins and ends with until it is whole; between them stand random digits."""
+"""The beginning and the end of a temporary file's name; between them stand random digits."""
 
 
 def write_atomically(path: Path, *content: bytes | memoryview) -> None:
     """Replace a file in one step: after a kill or a full disk at any moment, the old one or the new one is there.
 
-    The content goes into a new file beside it, under a name that nobody else uses or can guess, and then takes its
-    place with its permissions.
+    The content goes into a new file beside it, under an unused random name. It then replaces the old file and keeps the
+    old permissions.
     """
     try:
         mode = replaced_mode(path)

@@ -1,4 +1,4 @@
-"""The values of a column as they come: numbers, truth values or text, with some of them missing."""
+"""The values of a column before they are encoded: numbers, truth values or text, some of them missing."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def is_missing(value: object) -> bool:
 
 
 def _form(value: object) -> str | None:
-    """Which of FORMS an object is of."""
+    """The key of FORMS that describes an object; None if it has no form."""
     if isinstance(value, str):
         return "text"
     if isinstance(value, bool | np.bool_):

@@ -1,4 +1,4 @@
-"""Values as scikit-learn and pandas hand them in and want them back."""
+"""Conversions between the values of a table and the arrays of scikit-learn and pandas."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def as_text(value: Any) -> Any:
 
 
 def checked(column: NDArray[Any]) -> NDArray[Any]:
-    """scikit-learn wants a TypeError for objects that are neither numbers nor text."""
+    """Raise the TypeError that scikit-learn requires for objects that are neither numbers nor text."""
     if column.dtype == object:
         for value in column:
             if isinstance(value, (dict, list, tuple, set)):

@@ -202,7 +202,7 @@ class Adam:
 
     @torch.no_grad()
     def catch_up(self, ema: float) -> None:
-        """Bring the average of every row to the present step, before somebody looks at it."""
+        """Bring the average of every row to the present step, before it is read."""
         for slot in self.slots:
             if slot.last is not None and slot.average is not None:
                 rows = slot.rows

@@ -1,4 +1,4 @@
-"""A recipe, its data and its model, checked against each other once; everything later trusts what comes from here."""
+"""A recipe, its data and its model, checked against each other once; later code does not check them again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from memgen.training.initial import start_linear, start_mean
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a training needs, all of it known to fit together."""
+    """A recipe, its data and its model, checked to fit together."""
 
     recipe: Recipe
     """Its likelihood is never "auto"."""
@@ -45,7 +45,7 @@ class Prepared:
         return sum(s.training.epochs * len(sizes) for s, sizes in zip(self.recipe.stages, self.sizes, strict=True))
 
     def on(self, device: torch.device | str) -> Prepared:
-        """With the model there, and with the rows, if they are in memory, in its precision."""
+        """The same on a device: the model, and the rows, if they are in memory, in the model's precision."""
         model = cast(GenerativeModel, cast(nn.Module, self.model).to(device))
         rows = self.rows.to(next(model.parameters())) if isinstance(self.rows, Batch) else self.rows
         levels = None if self.levels is None else self.levels.to(device)
