@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from memgen.errors import MemgenError, reason
 
 MOST_ARRAYS = 1000
-"""In one .npz file."""
+"""The most arrays in one .npz file."""
 EXPANSION = 100
 """An .npz file may expand to this many times its size, ..."""
 ALWAYS_EXPANDED = 1 << 28
@@ -84,7 +84,7 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[A
 
 
 def read_array(file: IO[bytes] | BufferedIOBase, size: int) -> NDArray[Any]:
-    """The array of an .npy file of `size` bytes, which must hold as many values as its header says."""
+    """The array of an .npy file of `size` bytes, which must hold as many values as its header states."""
     version = npy.read_magic(file)
     if version not in READERS:
         raise MemgenError(f"it has version {version[0]}.{version[1]} of the format, which is unknown")
@@ -104,7 +104,7 @@ READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
 def check_size(shape: tuple[int, ...], kind: np.dtype[Any], remaining: int) -> None:
-    """Compare what a header says with the bytes that follow it, before anything is allocated."""
+    """Compare the size that a header states with the bytes that follow it, before anything is allocated."""
     if any(isinstance(n, bool) or n < 0 for n in shape):
         raise MemgenError(f"its header says {str(shape)[:80]}, which is no shape")
     count = math.prod(shape)

@@ -12,14 +12,14 @@ from memgen.errors import MemgenError
 MISSING = {"", "nan", "na", "n/a", "null", "none", "?"}
 """Cells of a table that stand for a missing value, in any case."""
 MARK = "\ufeff"
-"""Of the byte order, which some programs put before the first line."""
+"""The byte-order mark, which some programs write before the first line."""
 
 
 class Opening(NamedTuple):
     """How a text table begins."""
 
     head: str
-    """What stands before the first line that has something in it."""
+    """The text before the first line that is not blank."""
     body: str
     delimiter: str
     named: bool
@@ -41,7 +41,7 @@ def read_opening(path: Path, header: str = "auto") -> Opening:
 
 
 def delimiter_of(line: str) -> str:
-    """What separates the cells of a line: what is there most often, outside of quotes.
+    """The character that separates the cells of a line: the most frequent candidate outside quotes.
 
     >>> delimiter_of('a;"b,c,d";e'), delimiter_of("a")
     (';', ',')

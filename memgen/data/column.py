@@ -165,7 +165,7 @@ def _check_levels(what: str, kind: str, levels: object) -> None:
 
 
 def _is_number(value: object) -> bool:
-    """Whether it is a number that float64 can hold; JSON knows larger ones."""
+    """Whether it is a number that float64 can hold; JSON allows larger ones."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return abs(value) <= sys.float_info.max

@@ -22,7 +22,7 @@ __all__ = ["KINDS", "Column", "Columns"]
 
 @dataclass(frozen=True)
 class Columns:
-    """The schema of a table: the only thing that knows how its values became numbers.
+    """The schema of a table; it alone defines how values become numbers.
 
     Every column is one number per row, NaN where the value is missing: real numbers less their offset, positive numbers
     and counts as they are, levels as codes 0, 1, ...
@@ -112,8 +112,8 @@ class Columns:
             raise MemgenError(f"the data has {len(values)} columns, the model has {len(self)}")
         check_lengths(values, self.names)
         encoded: NDArray[Any] = np.empty((len(values[0]) if order is None else len(order), len(self)), dtype)
-        for i, (column, given) in enumerate(zip(self, values, strict=True)):
-            numbers = encode_column(column, tidy(column.name, given), unseen)
+        for i, (column, column_values) in enumerate(zip(self, values, strict=True)):
+            numbers = encode_column(column, tidy(column.name, column_values), unseen)
             encoded[:, i] = numbers if order is None else numbers[order]
         return encoded
 

@@ -157,7 +157,7 @@ def _block(rows: list[list[str]], textual: set[int]) -> NDArray[np.float64]:
 
 
 def narrowed(values: NDArray[np.float64]) -> NDArray[Any]:
-    """The same numbers in fewer bytes, where that loses nothing: digits, say, take two.
+    """The same numbers in fewer bytes, where that loses nothing; small whole numbers take two bytes.
 
     >>> narrowed(np.array([1.0, np.nan])).dtype, narrowed(np.array([0.1])).dtype
     (dtype('float16'), dtype('float64'))
@@ -198,7 +198,7 @@ def _as_codes(codes: array[int], levels: int) -> NDArray[Any]:
 
 
 def _refuse(name: str, levels: list[str], rows: list[int]) -> None:
-    parse(name, levels, "any", rows)  # which knows better, where it is a column of numbers with mistakes
+    parse(name, levels, "any", rows)  # has a better message for a column of numbers with mistakes
     raise MemgenError(
         f"column {name!r} has more than {TOO_MANY:,} levels of text, such as {shorten(levels[0].strip(), 40)!r}: "
         "an identifier or free text; drop it, or say that its kind is categorical"

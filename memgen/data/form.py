@@ -13,7 +13,7 @@ from memgen.data.documents import parse_json
 from memgen.errors import MemgenError
 
 MOST_LEVELS = 1 << 16
-"""What a byte can be divided by."""
+"""The largest divisor of a byte."""
 
 
 @dataclass(frozen=True)

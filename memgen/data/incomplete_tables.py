@@ -89,7 +89,7 @@ def read_text_table(path: Path, columns: Columns, header: str = "auto") -> TextT
 
 
 def _content(cell: str, delimiter: str) -> str:
-    """What a cell says, without the quotes around it."""
+    """The text of a cell, without the quotes around it."""
     if '"' not in cell:
         return cell.strip()
     cells = next(csv.reader([cell], delimiter=delimiter, skipinitialspace=True), [""])

@@ -25,7 +25,7 @@ SKEWED = 1.0
 ENOUGH_FOR_TWO = 20
 """With fewer values, a column of many different numbers may show only two of them."""
 ENOUGH_ROWS = 8
-"""With fewer values the skewness says nothing."""
+"""With fewer values the skewness is not computed."""
 
 
 def given_kinds(names: Sequence[str], kinds: Mapping[str, str] | Sequence[str] | str | None) -> dict[str, str]:

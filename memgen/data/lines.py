@@ -15,10 +15,10 @@ class Lines:
     """Rows of cells, and the text before and after them."""
 
     head: str
-    """What stands before the first row: a byte-order mark, a line of names."""
+    """The text before the first row: a byte-order mark, a line of names."""
     cells: list[list[str]]
     ends: list[str]
-    """What stands after each row: the end of its line, and any empty lines."""
+    """The text after each row: the end of its line, and any empty lines."""
     numbers: list[int]
     """Which line of the file each row is."""
     delimiter: str

@@ -231,18 +231,18 @@ def class_codes(values: NDArray[Any] | Coded | None) -> tuple[NDArray[np.intp] |
     """
     if values is None:
         return None, ()
-    given = tidy("labels", values)
-    if given.missing.any():
-        row = int(np.flatnonzero(given.missing)[0]) + 1
+    raw = tidy("labels", values)
+    if raw.missing.any():
+        row = int(np.flatnonzero(raw.missing)[0]) + 1
         raise MemgenError(f"the label of row {row} is missing; every row needs one, or the column another name")
-    if given.form != "text" and bool((given.data != np.floor(given.data)).any()):
+    if raw.form != "text" and bool((raw.data != np.floor(raw.data)).any()):
         raise MemgenError("labels are text or whole numbers, these are fractions; give the column another name")
-    levels = sorted(set(given.data.tolist()))
+    levels = sorted(set(raw.data.tolist()))
     if len(levels) > MOST_CLASSES:
         raise MemgenError(f"there are {len(levels)} different labels, which is too many; give the column another name")
     place = {level: i for i, level in enumerate(levels)}
-    codes = np.array([place[value] for value in given.data.tolist()], dtype=np.intp)
-    return codes, tuple(level if given.form == "text" else str(int(level)) for level in levels)
+    codes = np.array([place[value] for value in raw.data.tolist()], dtype=np.intp)
+    return codes, tuple(level if raw.form == "text" else str(int(level)) for level in levels)
 
 
 def fingerprint(path: Path) -> str:

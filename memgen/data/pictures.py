@@ -13,7 +13,7 @@ from memgen.errors import MemgenError, reason
 PICTURES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
 
 MOST_PIXELS = 1 << 26
-"""Of an image: 67 megapixels. A file of some kilobytes may say that it has many more."""
+"""The largest image: 67 megapixels. The header of a file of a few kilobytes may state many more."""
 
 
 class ImageReadError(MemgenError):

@@ -67,7 +67,7 @@ Self = TypeVar("Self", bound="TableEstimator")
 
 def keywords(**specific: Any) -> Callable[..., None]:
     """An `__init__` with these keywords, the common ones and those of a recipe: scikit-learn reads them from its
-    signature, and it must do nothing but keep them.
+    signature, and requires that it only stores them.
     """
     defaults = {**COMMON, **specific, **dict.fromkeys(SETTINGS, AUTO)}
 
@@ -129,7 +129,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         settings = self.get_params()
         if not isinstance(settings["random_state"], (int, np.integer, type(None))):
-            settings["random_state"] = None  # a generator has no text; what it gave is in seed_
+            settings["random_state"] = None  # a generator cannot be saved; the seed that it gave is in seed_
         about = {
             "estimator": type(self).__name__,
             "settings": json.dumps(settings, default=as_text),
@@ -158,7 +158,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _read(self, X: Any, reset: bool = False) -> tuple[list[Shaped[NDArray[Any], " N"]], list[str]]:
         """The columns of X, each with its own type, and their names."""
-        if hasattr(X, "iloc") and hasattr(X, "columns"):  # a frame of pandas: an array would lose the columns' types
+        if hasattr(X, "iloc") and hasattr(X, "columns"):  # a DataFrame: an array would lose the columns' types
             validate_data(self, X, skip_check_array=True, reset=reset)
             if len(X) == 0:
                 raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")

@@ -2,7 +2,7 @@
 
 Columns may be real, positive, counts, binary or categorical (see data/kinds.py), NaN is missing, in training too, and
 every log-density is in the units of the table. The keywords are the recipe's; what is "auto" is chosen by the numbers
-of rows and columns, and `recipe_` says how.
+of rows and columns, and `recipe_` holds the result.
 
     >>> import numpy as np
     >>> from memgen.estimators.table import MemDensity
@@ -40,7 +40,7 @@ from memgen.data.values import tidy
 from memgen.errors import MemgenError
 from memgen.estimators.base import TableEstimator, keywords
 from memgen.estimators.training import ROWS, log_p
-from memgen.estimators.values import joined, where_gone
+from memgen.estimators.values import joined, where_missing
 from memgen.tasks.density import log_likelihood
 from memgen.tasks.features import features
 from memgen.tasks.imputation import impute
@@ -64,7 +64,7 @@ class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin
     warm_start, verbose, random_state
         As everywhere in scikit-learn.
     hidden, latent, slots, ..., rate, ema
-        The settings of a recipe (memgen/recipe.py explains them), "auto": by the numbers of rows and columns.
+        The settings of a recipe (memgen/recipes/settings.py explains them), "auto": by the numbers of rows and columns.
 
     Attributes
     ----------
@@ -155,11 +155,12 @@ class MemImputer(OneToOneFeatureMixin, TransformerMixin, TableEstimator):  # typ
         completed, incomplete = x.clone(), (~observed).any(1)
         if bool(incomplete.any()):
             completed[incomplete] = self._filled(x[incomplete], observed[incomplete])
-        gone = [tidy(name, column).missing for name, column in zip(self.columns_.names, values, strict=True)]
+        missing = [tidy(name, column).missing for name, column in zip(self.columns_.names, values, strict=True)]
         # Observed values are returned bit by bit, also levels that were not seen in training.
-        columns = [where_gone(g, new, old) for g, new, old in zip(gone, self._decoded(completed), values, strict=True)]
+        merged = zip(missing, self._decoded(completed), values, strict=True)
+        columns = [where_missing(absent, new, old) for absent, new, old in merged]
         if self.add_indicator:
-            columns += [gone[i].astype(np.float64) for i in self.missing_]
+            columns += [missing[i].astype(np.float64) for i in self.missing_]
         if _get_output_config("transform", self)["dense"] == "pandas":
             return self._frame(columns, X)
         return joined(columns)

@@ -29,12 +29,12 @@ from memgen.training.state import State, begin
 from memgen.training.statistics import collect_statistics
 
 CHECKS = 40
-"""How often validation rows are scored during a training, at most."""
+"""The most times that validation rows are scored during a training."""
 VALIDATION_SAMPLES = 100
 WIDEST = 300
 """The most encoded columns for which a linear model is computed; its time grows with their cube."""
 ROWS = 64
-"""Scored at a time."""
+"""Rows that are scored at a time."""
 
 
 class Trained(NamedTuple):
@@ -78,13 +78,13 @@ def train_table(
     if linear is None or is_better(watch.best_bounds, linear):
         return Trained(model, state.epoch, watch.scores, False)
     assert data.valid is not None
-    rows = torch.cat([data.train, data.valid])  # a closed form, for which nothing need be held out
+    rows = torch.cat([data.train, data.valid])  # a closed form needs no held-out rows
     model.likelihood.adapt(rows)
     return Trained(linear_of(model, rows), state.epoch, watch.scores, True)
 
 
 def linear_of(model: DGM, rows: Float[Tensor, "n D"]) -> DGM:
-    """The same model as probabilistic PCA of the rows, all layers silent."""
+    """A copy of the model set to probabilistic PCA of the rows, with the layers' weights in the heads at zero."""
     linear = copy.deepcopy(model)
     start_linear(linear, rows)
     return linear.eval()
@@ -126,11 +126,11 @@ class Watch:
         self.scores: dict[int, float] = {}
         """Epoch -> mean bound."""
         self.best_bounds = torch.zeros(0, dtype=torch.float64)
-        """Of every validation row, by the weights that scored best."""
+        """The bound of every validation row, by the weights that scored best."""
 
     @torch.no_grad()
     def bounds(self, model: GenerativeModel, valid: Float[Tensor, "m D"]) -> Float64[Tensor, " m"]:
-        """Of every validation row."""
+        """The bound of every validation row."""
         seed = self.ready.recipe.training.seed
         noise = model.noise(VALIDATION_SAMPLES, len(valid), generator(seed, Purpose.EVALUATION))
         model.train(False)

@@ -14,7 +14,7 @@ STEPS = 800
 """Steps of a training on FEW rows; with more rows they grow as the square root of the number of rows."""
 FEW = 500
 EPOCHS = 20
-"""At least."""
+"""The least number of epochs."""
 
 
 def auto_recipe(rows: int, columns: int, encoded: int, image: bool = False) -> Recipe:

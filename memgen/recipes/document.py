@@ -66,7 +66,7 @@ def parse(text: str, where: str) -> Table:
 
 
 def _depth(text: str) -> int:
-    """Of brackets, or of the parts of a dotted key."""
+    """The nesting depth of brackets, or the number of parts of a dotted key."""
     bare = TEXTS.sub("_", text)
     depth = deepest = 0
     for bracket in re.findall(r"[\[\]{}]", bare):
@@ -230,7 +230,7 @@ def compact(table: Table) -> Table:
 
 
 def position(name: str, names: Sequence[str]) -> int:
-    """Of a stage among all."""
+    """The index of a stage among all stages."""
     if name not in names:
         raise unknown("stage", name, names)
     return list(names).index(name)

@@ -189,21 +189,21 @@ class Recipe:
 
     @property
     def objective(self) -> Objective:
-        """Of the last stage."""
+        """The objective of the last stage."""
         return self.stages[-1].objective
 
     @property
     def training(self) -> Training:
-        """Of the last stage."""
+        """The training of the last stage."""
         return self.stages[-1].training
 
     @property
     def epochs(self) -> int:
-        """Of all stages."""
+        """The epochs of all stages."""
         return self.epochs_before(len(self.stages))
 
     def epochs_before(self, stage: int) -> int:
-        """Of the stages before this one, counted from 0."""
+        """The epochs of the stages before this one, counted from 0."""
         return sum(entry.training.epochs for entry in self.stages[:stage])
 
     def stage(self, index: int) -> Recipe:
@@ -266,7 +266,7 @@ def recipe_names() -> list[str]:
 
 
 def _validated(table: dict[str, Any], where: str) -> Recipe:
-    """A recipe of a resolved table, in which every stage has its own objective and training."""
+    """The recipe of a resolved table, in which every stage has its own objective and training."""
     problems: list[str] = []
     data = made(Data, table["data"], "data", problems)
     model = made(Model, table["model"], "model", problems)

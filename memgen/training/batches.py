@@ -40,7 +40,7 @@ def batch_sizes(rows: int, settings: Training) -> list[int]:
 
 
 def byte_levels(rows: Float[Tensor, "N D"]) -> UInt8[Tensor, "N D"] | None:
-    """v of values v/256 with v = 0 ... 255, as MNIST's are; None if any value is another."""
+    """v of values v/256 with v = 0 ... 255, such as MNIST's; None if any value has another form."""
     levels = (256 * rows).to(torch.uint8)
     return levels if bool((levels.to(rows) == 256 * rows).all()) else None
 
@@ -90,5 +90,5 @@ def check_rows(model: GenerativeModel, rows: Rows, stochastic: bool, what: str) 
         if stochastic and bool(((x < 0) | (x > 1)).any()):
             low, high = float(x.min()), float(x.max())
             raise MemgenError(f"{what} is to be binarised, so it must lie in [0, 1]; it goes from {low:g} to {high:g}")
-        # Rounding stands for any outcome of the binarisation; it keeps a NaN, which is then reported with its place.
+        # Rounding is one possible binarisation. It keeps NaN, which is then reported with its position.
         check_values(model.likelihood, x.round() if stochastic else x, what, model.mask, part.start or 0)

@@ -49,7 +49,7 @@ class PlannedSteps:
         self.steps: dict[tuple[Objective, int, int], PlannedStep | SingleStep | None] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PlannedSteps:
-        return PlannedSteps()  # a step knows its model by addresses
+        return PlannedSteps()  # a step holds addresses of its model's tensors
 
     def find(self, model: GenerativeModel, objective: Objective, batch: Batch) -> PlannedStep | SingleStep | None:
         """The planned step for this batch; None where autograd is used."""

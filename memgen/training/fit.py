@@ -1,4 +1,4 @@
-"""Training: `fit` is an iterator of epochs, stage by stage; all that a resumed run needs is in one State."""
+"""Training: `fit` is an iterator of epochs, stage by stage; one State holds all that a resumed run needs."""
 
 from __future__ import annotations
 
@@ -54,15 +54,16 @@ class Epoch(NamedTuple):
     loss: float
     """-bound + local reconstruction, mean over the epoch's steps."""
     bound: float
-    """Mean over the epoch's steps, in nats: the weights change on the way, the binarisation is new each time."""
+    """Mean over the epoch's steps, in nats, while the weights change and each step has a new binarisation."""
     rate: float
     seconds: float
     train_bound: float | None = None
-    """At intervals: the bound with evaluate_samples samples on training rows, binarised once, exact statistics ..."""
+    """At intervals: the bound on training rows, with evaluate_samples samples, a fixed binarisation and exact
+    batch-norm statistics."""
     valid_bound: float | None = None
-    """... and the same on validation rows, where there are any that are held out: over-fitting shows in the gap."""
+    """The same on validation rows, where any are held out; the gap between the two shows over-fitting."""
     slots_used: float | None = None
-    """Then too, of memories that are read by index: the fraction of slots that any row has read so far."""
+    """At the same intervals, for memories read by index: the fraction of slots that any row has read so far."""
     stage: str = "main"
 
 
@@ -227,7 +228,7 @@ def finish_epoch(state: State, ready: Prepared, score: Evaluate) -> Epoch:
     due = settings.evaluate_every > 0 and (last or state.epoch % settings.evaluate_every == 0)
     bounds, used = Bounds(), None
     if due or last:
-        state.planned = PlannedSteps()  # its buffers would lie idle while rows are scored
+        state.planned = PlannedSteps()  # frees its buffers while rows are scored
         state.optimizer.catch_up(settings.ema)
         collect_unchecked(state.result, ready.rows, ready.data.stochastic, settings.seed)
     if due:

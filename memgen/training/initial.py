@@ -27,7 +27,7 @@ from memgen.core.model import DGM, GenerativeModel
 from memgen.errors import MemgenError
 
 ITERATIONS = 50
-"""Of EM, where values are missing, at most."""
+"""The most iterations of EM, which is used where values are missing."""
 LEAST = 1e-4
 """The least sigma^2, in units of the standardised columns."""
 TINY = 1e-8
@@ -116,7 +116,7 @@ def gaussian(
 def _regression(
     patterns: Bool[Tensor, "patterns E"], covariance: Float64[Tensor, "E E"]
 ) -> tuple[Float64[Tensor, "patterns E E"], Float64[Tensor, "patterns E E"]]:
-    """Of each pattern of observed columns: the matrix that predicts the missing values, and their conditional
+    """For each pattern of observed columns: the matrix that predicts the missing values, and their conditional
     covariance."""
     both = patterns.unsqueeze(1) & patterns.unsqueeze(2)
     # Rows and columns of missing values become those of the identity: the inverse is then that of the observed part.

@@ -49,13 +49,13 @@ class State:
     averaged: Any
     """The moving average of the weights, if the stage has one."""
     generator: torch.Generator
-    """Of the rows' order, the binarisation and the noise of z."""
+    """The random numbers of the rows' order, the binarisation and the noise of z."""
     order: Tensor
     """The order of the rows in the current epoch."""
     log: Float[Tensor, "steps 3"]
     """Loss, bound and gradient norm of each step of the current epoch."""
     stage: int = 0
-    """The current one of the recipe."""
+    """The index of the current stage of the recipe."""
     epoch: int = 0
     """Finished epochs of the stage."""
     step: int = 0
@@ -63,9 +63,9 @@ class State:
     seconds: float = 0.0
     """Spent in training so far."""
     best: Best = field(default_factory=Best)
-    """Of the stage, if it keeps them."""
+    """The best weights of the stage, if its training keeps them."""
     compiled: Value | None = None
-    """The loss of a step as torch.compile has made it, if that was asked for."""
+    """The loss of a step by torch.compile, with --compile."""
     planned: PlannedSteps = field(default_factory=PlannedSteps)
     """The planned steps, which need no autograd."""
     whole: set[str] = field(default_factory=set)
@@ -78,7 +78,7 @@ class State:
 
     @property
     def chosen_weights(self) -> dict[str, Tensor]:
-        """Those that are saved: the best of the stage so far if it keeps them, else the present ones."""
+        """The weights that are saved: the best of the stage so far if it keeps them, else the present ones."""
         return self.result.state_dict() if self.best.weights is None else self.best.weights
 
     def next_stage(self, recipe: Recipe) -> State:
@@ -89,8 +89,8 @@ class State:
         return state
 
     def tensors(self) -> dict[str, Tensor]:
-        """For a checkpoint. Of row-sparse parameters only the rows that were ever touched; the others have the starting
-        values that the recipe's seed gives them, unless they came from elsewhere."""
+        """The tensors of a checkpoint. Of row-sparse parameters it holds only the rows that were ever touched; the
+        others have the starting values of the recipe's seed, unless they are in `whole`."""
         entries = {
             **self.model.state_dict(prefix="model."),
             **({} if self.averaged is None else self.averaged.state_dict(prefix="averaged.")),
