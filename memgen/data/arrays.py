@@ -1,4 +1,4 @@
-"""NumPy files: never unpickled, measured before they are expanded, and read or refused in one line."""
+"""NumPy files: never unpickled, checked for their size before they are expanded, and refused with a one-line error."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from memgen.errors import MemgenError, reason
 
 MOST_ARRAYS = 1000
-"""In one .npz file."""
+"""The most arrays in one .npz file."""
 EXPANSION = 100
-"""An .npz file may expand to so many times its size, ..."""
+"""An .npz file may expand to this many times its size, ..."""
 ALWAYS_EXPANDED = 1 << 28
-"""... and to so many bytes in any case."""
+"""... and to this many bytes in any case."""
 LAST_CHARACTER = 0x10FFFF
 SURROGATES = (0xD800, 0xDFFF)
 """Numbers that are no characters of Unicode."""
@@ -51,7 +51,7 @@ def _reason(error: Exception) -> str:
 
 
 def read_archive(file: IO[bytes] | BufferedIOBase, size: int) -> dict[str, NDArray[Any]]:
-    """Every array of an .npz; what they take is known before the first is expanded."""
+    """Every array of an .npz; the total size is checked before the first is expanded."""
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
         check_members(members, size)
@@ -59,8 +59,10 @@ def read_archive(file: IO[bytes] | BufferedIOBase, size: int) -> dict[str, NDArr
 
 
 def check_members(members: list[zipfile.ZipInfo], size: int) -> None:
-    """Refuse an archive of `size` bytes that says of itself that it expands beyond all measure; none expands to more
-    than it says."""
+    """Refuse an archive of `size` bytes whose directory states too large an expanded size.
+
+    No member expands to more than its stated size.
+    """
     if len(members) > MOST_ARRAYS:
         raise MemgenError(f"it has {len(members):,} members, and at most {MOST_ARRAYS:,} are read")
     expanded = sum(member.file_size for member in members)
@@ -82,7 +84,7 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[A
 
 
 def read_array(file: IO[bytes] | BufferedIOBase, size: int) -> NDArray[Any]:
-    """The array of an .npy file of `size` bytes, which must hold as many values as its header says."""
+    """The array of an .npy file of `size` bytes, which must hold as many values as its header states."""
     version = npy.read_magic(file)
     if version not in READERS:
         raise MemgenError(f"it has version {version[0]}.{version[1]} of the format, which is unknown")
@@ -102,7 +104,7 @@ READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
 def check_size(shape: tuple[int, ...], kind: np.dtype[Any], remaining: int) -> None:
-    """Compare what a header says with the bytes that follow it, before anything is allocated."""
+    """Compare the size that a header states with the bytes that follow it, before anything is allocated."""
     if any(isinstance(n, bool) or n < 0 for n in shape):
         raise MemgenError(f"its header says {str(shape)[:80]}, which is no shape")
     count = math.prod(shape)
@@ -115,7 +117,7 @@ def check_size(shape: tuple[int, ...], kind: np.dtype[Any], remaining: int) -> N
 
 
 def check_characters(values: NDArray[Any]) -> None:
-    """NumPy keeps text as numbers, and takes them for characters without looking."""
+    """Refuse text with invalid code points, which NumPy does not check."""
     codes = np.ascontiguousarray(values).reshape(-1).view(np.dtype(np.uint32).newbyteorder(values.dtype.byteorder))
     low, high = SURROGATES
     if bool(((codes > LAST_CHARACTER) | ((codes >= low) & (codes <= high))).any()):

@@ -1,4 +1,4 @@
-"""Text tables: which line is a header, what separates the cells, and what a cell says."""
+"""Text tables: which line is a header, what separates the cells, and what the text of a cell means."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from memgen.errors import MemgenError
 MISSING = {"", "nan", "na", "n/a", "null", "none", "?"}
 """Cells of a table that stand for a missing value, in any case."""
 MARK = "\ufeff"
-"""Of the byte order, which some programs put before the first line."""
+"""The byte-order mark, which some programs write before the first line."""
 
 
 class Opening(NamedTuple):
     """How a text table begins."""
 
     head: str
-    """What stands before the first line that has something in it."""
+    """The text before the first line that is not blank."""
     body: str
     delimiter: str
     named: bool
@@ -27,7 +27,7 @@ class Opening(NamedTuple):
 
 
 def read_opening(path: Path, header: str = "auto") -> Opening:
-    """The text of a table; whether it has a header is seen from its first line ("auto") or said ("yes", "no")."""
+    """The text of a table. `header` says whether its first line is a header: "yes", "no", or "auto" to infer it."""
     text = read_text(path)
     blank = re.match(rf"{MARK}?(?:[^\S\r\n]*(?:\r\n|\r|\n))*", text)
     head = "" if blank is None else blank[0]
@@ -41,7 +41,7 @@ def read_opening(path: Path, header: str = "auto") -> Opening:
 
 
 def delimiter_of(line: str) -> str:
-    """What separates the cells of a line: what is there most often, outside of quotes.
+    """The character that separates the cells of a line: the most frequent candidate outside quotes.
 
     >>> delimiter_of('a;"b,c,d";e'), delimiter_of("a")
     (';', ',')
@@ -59,8 +59,9 @@ def read_text(path: Path) -> str:
 
 
 def split_rows(text: str, delimiter: str) -> Iterator[tuple[list[str], str]]:
-    """The cells of each row with their very text, quotes and blanks included, and the end of its line. A line ends
-    where the csv module ends it: not inside quotes, and at no other characters than these.
+    """The cells of each row with their exact text, quotes and blanks included, and the end of its line.
+
+    A line ends where the csv module ends it: at \\r\\n, \\r or \\n outside quotes.
 
     >>> list(split_rows('1, "2",,3\\r\\n"a\\nb",\\f', ","))
     [(['1', ' "2"', '', '3'], '\\r\\n'), (['"a\\nb"', '\\x0c'], '')]
@@ -68,12 +69,12 @@ def split_rows(text: str, delimiter: str) -> Iterator[tuple[list[str], str]]:
     after = rf"(?={delimiter}|\r|\n|\Z)"
     pattern = re.compile(rf'( *"(?:[^"]|"")*" *{after}|[^{delimiter}\r\n]*)({delimiter}|\r\n|\r|\n|\Z)')
     cells: list[str] = []
-    for found in pattern.finditer(text):
-        if found.start() == len(text) and not cells:
+    for match in pattern.finditer(text):
+        if match.start() == len(text) and not cells:
             return  # behind the end of the last line there is not one more row
-        cells.append(found[1])
-        if found[2] != delimiter:
-            yield cells, found[2]
+        cells.append(match[1])
+        if match[2] != delimiter:
+            yield cells, match[2]
             cells = []
 
 
@@ -108,7 +109,7 @@ def number(cell: str) -> float | None:
 
 
 def comma_hint(cell: str) -> str:
-    """What to say of a cell that is no number.
+    """The end of a message about a cell that is no number.
 
     >>> comma_hint("3,14"), comma_hint("three")
     ('; decimals need a point', '')

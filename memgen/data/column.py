@@ -1,4 +1,4 @@
-"""One column of a table: its kind, and how its values become numbers and come back."""
+"""One column of a table: its kind, and how its values are encoded as numbers and decoded."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class Column:
     levels: tuple[Any, ...] = ()
     """Of a binary or categorical column: its values, sorted; the code of a value is its position."""
     offset: float = 0.0
-    """Of a real column: what is taken away in float64, so that float32 keeps the digits that differ."""
+    """Of a real column: subtracted in float64, so that float32 keeps the digits that differ between rows."""
     why: str = "given"
     """Why it has this kind, in a few words."""
 
 
-def infer_column(name: str, values: Values, wanted: str, train: NDArray[np.intp] | None) -> Column:
+def infer_column(name: str, values: Values, given: str, train: NDArray[np.intp] | None) -> Column:
     if values.missing.all():
         raise MemgenError(f"column {name!r} has not one value; drop it")
-    kind, why = guess(name, values) if wanted == AUTO else (wanted, "given")
+    kind, why = guess(name, values) if given == AUTO else (given, "given")
     levels = _levels(values) if kind in LEVELLED else ()
     if kind == "binary" and len(levels) > 2:
         raise MemgenError(
@@ -165,7 +165,7 @@ def _check_levels(what: str, kind: str, levels: object) -> None:
 
 
 def _is_number(value: object) -> bool:
-    """Whether it is a number that float64 can hold; JSON knows larger ones."""
+    """Whether it is a number that float64 can hold; JSON allows larger ones."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return abs(value) <= sys.float_info.max

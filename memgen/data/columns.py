@@ -1,4 +1,4 @@
-"""What the columns of a table are: the kind of each, and how the user's values become numbers and come back."""
+"""The schema of a table: the kind of each column, and how the user's values are encoded as numbers and decoded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["KINDS", "Column", "Columns"]
 
 @dataclass(frozen=True)
 class Columns:
-    """The schema of a table: the only thing that knows how its values became numbers.
+    """The schema of a table; it alone defines how values become numbers.
 
     Every column is one number per row, NaN where the value is missing: real numbers less their offset, positive numbers
     and counts as they are, levels as codes 0, 1, ...
@@ -68,7 +68,7 @@ class Columns:
 
     @property
     def encoded(self) -> int:
-        """How many columns a model reads of them: one each, of a categorical one as many as it has levels."""
+        """The number of columns that a model reads: one per level of a categorical column, else one."""
         return sum(levels if kind == "categorical" else 1 for kind, levels in self.modelled)
 
     @staticmethod
@@ -79,18 +79,19 @@ class Columns:
         *,
         train: Int[NDArray[np.intp], " n"] | None = None,
     ) -> Columns:
-        """What the columns are: what their values speak for (the rules stand at memgen.data.kinds.guess), or `kinds`.
+        """The schema of these columns.
 
-        `kinds` is one kind for all columns, one per column, or by name for some; "auto" is as if it were not given.
-        `train` says which rows the offsets are taken from; kinds and levels come from all rows.
+        `kinds` is one kind for all columns, one per column, or a kind by name. A kind that is not given, or "auto", is
+        inferred from the values by memgen.data.kinds.guess. `train` says which rows the offsets are taken from; kinds
+        and levels come from all rows.
         """
         if len(values) != len(names):
             raise MemgenError(f"there are {len(names)} names for {len(values)} columns")
         check_names(names)
         check_lengths(values, names)
-        wanted = given_kinds(names, kinds)
+        kind_of = given_kinds(names, kinds)
         columns = (
-            infer_column(name, tidy(name, column), wanted[name], train)
+            infer_column(name, tidy(name, column), kind_of[name], train)
             for name, column in zip(names, values, strict=True)
         )
         return Columns(tuple(columns))
@@ -103,16 +104,16 @@ class Columns:
         dtype: type = np.float64,
         order: Int[NDArray[np.intp], " M"] | None = None,
     ) -> Float[NDArray[Any], "N D"]:
-        """The user's values as numbers; one that its column cannot have, such as a level that the schema does not know
-        or a negative count, is an error, or "missing". `order`: the rows to give, all as they come without it."""
+        """The user's values as numbers. `unseen` says what becomes of a value that its column cannot have, such as an
+        unknown level or a negative count: "error" or "missing". `order`: the rows to return, all by default."""
         if unseen not in ("error", "missing"):
             raise unknown("way with unseen levels", unseen, ("error", "missing"))
         if len(values) != len(self):
             raise MemgenError(f"the data has {len(values)} columns, the model has {len(self)}")
         check_lengths(values, self.names)
         encoded: NDArray[Any] = np.empty((len(values[0]) if order is None else len(order), len(self)), dtype)
-        for i, (column, given) in enumerate(zip(self, values, strict=True)):
-            numbers = encode_column(column, tidy(column.name, given), unseen)
+        for i, (column, column_values) in enumerate(zip(self, values, strict=True)):
+            numbers = encode_column(column, tidy(column.name, column_values), unseen)
             encoded[:, i] = numbers if order is None else numbers[order]
         return encoded
 
@@ -140,8 +141,8 @@ class Columns:
         return Columns.from_dict(parse_json(text, where, "description of columns"), where)
 
     @staticmethod
-    def from_dict(found: object, where: object = "the schema") -> Columns:
-        entries = found.get("columns") if isinstance(found, dict) else None
+    def from_dict(value: object, where: object = "the schema") -> Columns:
+        entries = value.get("columns") if isinstance(value, dict) else None
         if not isinstance(entries, list):
             raise MemgenError(f"{where} is no description of columns: it has no list of them")
         try:
@@ -162,8 +163,8 @@ class Columns:
         width, kind = max(map(len, names)), max(map(len, self.kinds))
         levels = [f": {some(column.levels, 5)}" if column.levels else "" for column in self]
         return [
-            f"{name:{width}}  {column.kind:{kind}}  {column.why}{more}"
-            for name, column, more in zip(names, self, levels, strict=True)
+            f"{name:{width}}  {column.kind:{kind}}  {column.why}{suffix}"
+            for name, column, suffix in zip(names, self, levels, strict=True)
         ]
 
 

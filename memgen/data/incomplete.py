@@ -1,7 +1,7 @@
 """The user's own incomplete data: a CSV table, a NumPy array or a folder of images, read, and written back completed.
 
-Missing is NaN, an empty cell, or a pixel whose alpha is 0. What was observed goes out as it came in: cells keep their
-very text, arrays their bits, images their grey levels.
+Missing is NaN, an empty cell, or a pixel whose alpha is 0. Observed values are written back unchanged: cells keep
+their text, arrays their bits, images their grey levels.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch import Tensor
 from memgen.data.arrays import check_numbers, load_arrays, name_of_data
 from memgen.data.cells import bare, comma_hint, is_missing, number, read_opening
 from memgen.data.columns import Columns
-from memgen.data.incomplete_tables import read_parquet_holes, read_text_table
+from memgen.data.incomplete_tables import read_incomplete_parquet, read_text_table
 from memgen.data.lines import Lines, check_width, read_lines
 from memgen.data.output import write_atomically
 from memgen.data.own_images import find_images
@@ -36,7 +36,7 @@ from memgen.errors import MemgenError
 
 @runtime_checkable
 class Incomplete(Protocol):
-    """Rows with holes, and how they are written once the holes are filled."""
+    """Rows with missing values, and how they are written once these are filled in."""
 
     @property
     def x(self) -> Float64[Tensor, "N D"]:
@@ -57,11 +57,11 @@ def read_incomplete(
     header: str = "auto",
     schema: Columns | None = None,
 ) -> Incomplete:
-    """A .csv, .npy, .npz or .parquet file or a folder of images, for a model with so many columns.
+    """A .csv, .npy, .npz or .parquet file or a folder of images, for a model with this number of columns.
 
-    Bytes of images become v/levels. A column without a single value is refused, unless `empty`. Whether the first line
-    of a table is a header is seen from it ("auto") or said ("yes", "no"). Where the model knows what its columns are,
-    by a `schema`, values go in and come out as the user has them.
+    Bytes of images become v/levels. A column without a single value is refused, unless `empty`. `header` says whether
+    the first line of a table is a header: "yes", "no", or "auto" to infer it from that line. With a `schema`,
+    that of the model, values are read and written in the user's own form.
     """
     if path.is_dir():
         return read_images(path, columns, shape, levels)
@@ -76,7 +76,7 @@ def read_incomplete(
     if schema is not None:
         text = partial(read_text_table, columns=schema, header=header)
         readers |= {".csv": lambda path, n: text(path), ".tsv": lambda path, n: text(path)}
-        readers[".parquet"] = lambda path, n: read_parquet_holes(path, schema)
+        readers[".parquet"] = lambda path, n: read_incomplete_parquet(path, schema)
     if path.suffix.lower() not in readers:
         raise MemgenError(f"{path}: the ending must be one of {' '.join(readers)}, or it must be a folder of images")
     data = readers[path.suffix.lower()](path, columns)
@@ -88,15 +88,15 @@ def read_incomplete(
 def refuse_empty_columns(path: Path, x: Float64[Tensor, "N D"]) -> None:
     nothing = x.isnan().all(0).nonzero().flatten().tolist()
     if nothing:
-        more = f" (and {len(nothing) - 1} more)" if len(nothing) > 1 else ""
+        others = f" (and {len(nothing) - 1} more)" if len(nothing) > 1 else ""
         raise MemgenError(
-            f"{path}: column {nothing[0] + 1}{more} has not one value; if that is meant, say --allow-empty-columns"
+            f"{path}: column {nothing[0] + 1}{others} has not one value; if that is meant, say --allow-empty-columns"
         )
 
 
 @dataclass(frozen=True)
 class Table:
-    """A CSV file of numbers as its very text, cell by cell."""
+    """A CSV file of numbers, with the exact text of each cell."""
 
     x: Float64[Tensor, "N D"]
     lines: Lines
@@ -106,10 +106,10 @@ class Table:
         return self.lines.named
 
     def write(self, output: Path, completed: Float64[Tensor, "N D"]) -> None:
-        holes = self.x.isnan().tolist()
+        missing = self.x.isnan().tolist()
         cells = [
-            [f"{v:.6g}" if h else text for text, h, v in zip(texts, hole, values, strict=True)]
-            for texts, hole, values in zip(self.lines.cells, holes, completed.tolist(), strict=True)
+            [f"{v:.6g}" if absent else text for text, absent, v in zip(texts, row_missing, values, strict=True)]
+            for texts, row_missing, values in zip(self.lines.cells, missing, completed.tolist(), strict=True)
         ]
         write_atomically(output, self.lines.text(cells).encode())
 
@@ -146,9 +146,9 @@ class Array:
     schema: Columns | None = None
 
     def write(self, output: Path, completed: Float64[Tensor, "N D"]) -> None:
-        out, holes = self.values.copy(), np.isnan(self.values)
-        found = completed.numpy() if self.schema is None else np.stack(as_values(self.schema, completed.numpy()), 1)
-        out[holes] = found.reshape(out.shape)[holes]  # all else keeps its bits
+        out, missing = self.values.copy(), np.isnan(self.values)
+        filled = completed.numpy() if self.schema is None else np.stack(as_values(self.schema, completed.numpy()), 1)
+        out[missing] = filled.reshape(out.shape)[missing]  # all else keeps its bits
         content = io.BytesIO()
         if output.suffix.lower() == ".npz":
             arrays: dict[str, Any] = self.others | {self.name: out}
@@ -161,11 +161,11 @@ class Array:
 def read_array(path: Path, columns: int, schema: Columns | None = None) -> Array:
     others = load_arrays(path)
     name = name_of_data(path, others)
-    found = others.pop(name)
-    check_numbers(path, found)
-    if found.ndim not in (2, 3, 4) or found.size == 0:
-        raise MemgenError(f"{path} has shape {found.shape}; rows must come first: (N, columns) or (N, height, width)")
-    rows = found.reshape(len(found), -1).astype(np.float64)
+    values = others.pop(name)
+    check_numbers(path, values)
+    if values.ndim not in (2, 3, 4) or values.size == 0:
+        raise MemgenError(f"{path} has shape {values.shape}; rows must come first: (N, columns) or (N, height, width)")
+    rows = values.reshape(len(values), -1).astype(np.float64)
     check_width(path, rows.shape[1], columns)
     if np.isinf(rows).any():
         row, column = np.argwhere(np.isinf(rows))[0]
@@ -175,7 +175,7 @@ def read_array(path: Path, columns: int, schema: Columns | None = None) -> Array
             rows = schema.encode(list(rows.T))
         except MemgenError as error:
             raise MemgenError(f"{path}: {error}") from None
-    return Array(torch.from_numpy(rows), found, others, name, schema)
+    return Array(torch.from_numpy(rows), values, others, name, schema)
 
 
 @dataclass(frozen=True)
@@ -190,8 +190,8 @@ class Images:
 
     def write(self, output: Path, completed: Float64[Tensor, "N D"]) -> None:
         bytes_ = np.clip(np.round(completed.numpy() * self.levels), 0, 255).astype(np.uint8).reshape(self.pixels.shape)
-        holes = self.x.isnan().numpy().reshape(self.pixels.shape)
-        for name, image in zip(self.names, np.where(holes, bytes_, self.pixels), strict=True):
+        missing = self.x.isnan().numpy().reshape(self.pixels.shape)
+        for name, image in zip(self.names, np.where(missing, bytes_, self.pixels), strict=True):
             path = output / f"{name}.png"
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -212,13 +212,13 @@ def read_images(folder: Path, columns: int, shape: tuple[int, ...], levels: int)
         raise MemgenError(f"{folder} has two images named {twice}, which would become one {twice}.png")
     pairs = [read_image(path, shape) for path in paths]
     pixels = np.stack([pair[0] for pair in pairs])
-    holes = np.stack([pair[1] for pair in pairs]).reshape(*pixels.shape[:3], *(1 for _ in shape[2:]))
-    x = np.where(holes, np.nan, pixels / levels).reshape(len(paths), -1)
+    missing = np.stack([pair[1] for pair in pairs]).reshape(*pixels.shape[:3], *(1 for _ in shape[2:]))
+    x = np.where(missing, np.nan, pixels / levels).reshape(len(paths), -1)
     return Images(torch.from_numpy(x), pixels, names, levels)
 
 
 def read_image(path: Path, shape: tuple[int, ...]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """Bytes of one image, in one channel or in three, and its holes."""
+    """Bytes of one image, in one channel or in three, and which pixels are missing."""
     with open_picture(path) as image:
         width, height = image.size
         if (height, width) != shape[:2]:
@@ -227,10 +227,10 @@ def read_image(path: Path, shape: tuple[int, ...]) -> tuple[NDArray[np.uint8], N
                 f"{shape[0]} high; resize or crop it"
             )
         channels = np.asarray(image.convert("RGBA"))
-    holes = channels[..., 3] == 0
-    colour = np.where(holes[..., None], np.uint8(0), channels[..., :3])
+    missing = channels[..., 3] == 0
+    colour = np.where(missing[..., None], np.uint8(0), channels[..., :3])
     if len(shape) == 3:
-        return colour, holes
+        return colour, missing
     if bool((colour != colour[..., :1]).any()):
         raise MemgenError(f"{path} is a colour image; the model has one channel, save it as grey levels")
-    return colour[..., 0], holes
+    return colour[..., 0], missing

@@ -20,7 +20,7 @@ from memgen.data.lines import Lines, read_lines
 from memgen.data.output import write_atomically
 from memgen.data.own_tables import (
     LABELS,
-    Wanted,
+    Expected,
     default_names,
     names_of_parquet,
     parse,
@@ -33,7 +33,7 @@ from memgen.errors import MemgenError
 
 
 def find_columns(columns: Columns, names: tuple[str, ...]) -> list[int]:
-    """Where the columns of a schema stand among those of a table; besides, the table may have one of labels."""
+    """The position in a table of each column of a schema. The table may also have a column of labels."""
     places = {name: i for i, name in reversed(list(enumerate(names)))}  # the first of each name
     lacking = [name for name in columns.names if name not in places]
     if lacking:
@@ -47,13 +47,13 @@ def find_columns(columns: Columns, names: tuple[str, ...]) -> list[int]:
 
 @dataclass(frozen=True)
 class TextTable:
-    """A CSV file as its very text, cell by cell, with the schema of its columns."""
+    """A CSV file, with the exact text of each cell and the schema of its columns."""
 
     x: Float64[Tensor, "N D"]
     lines: Lines
     columns: Columns
     places: list[int]
-    """Which cell of a line belongs to each column."""
+    """The position of each column's cell in a line."""
 
     @property
     def named(self) -> bool:
@@ -61,10 +61,10 @@ class TextTable:
 
     def write(self, output: Path, completed: Float64[Tensor, "N D"]) -> None:
         cells = [list(row) for row in self.lines.cells]
-        holes = self.x.isnan().tolist()
-        for row, hole, texts in zip(cells, holes, as_texts(self.columns, completed.numpy()), strict=True):
-            for place, missing, text in zip(self.places, hole, texts, strict=True):
-                if missing:
+        missing = self.x.isnan().tolist()
+        for row, row_missing, texts in zip(cells, missing, as_texts(self.columns, completed.numpy()), strict=True):
+            for place, absent, text in zip(self.places, row_missing, texts, strict=True):
+                if absent:
                     row[place] = quoted(text, self.lines.delimiter)
         write_atomically(output, self.lines.text(cells).encode())
 
@@ -81,26 +81,26 @@ def read_text_table(path: Path, columns: Columns, header: str = "auto") -> TextT
         places = find_columns(columns, first) if by_name else list(range(len(columns)))
         lines = read_lines(path, opening, len(first) if by_name else len(columns))
         texts = [[_content(row[place], lines.delimiter) for row in lines.cells] for place in places]
-        wanted = Wanted({}, columns)
-        x = columns.encode([_values(columns, wanted, i, cells) for i, cells in enumerate(texts)])
+        expected = Expected({}, columns)
+        x = columns.encode([_values(columns, expected, i, cells) for i, cells in enumerate(texts)])
     except MemgenError as error:
         raise error if str(path) in str(error) else MemgenError(f"{path}: {error}") from None
     return TextTable(torch.from_numpy(x), lines, columns, places)
 
 
 def _content(cell: str, delimiter: str) -> str:
-    """What a cell says, without the quotes around it."""
+    """The text of a cell, without the quotes around it."""
     if '"' not in cell:
         return cell.strip()
-    found = next(csv.reader([cell], delimiter=delimiter, skipinitialspace=True), [""])
-    return found[0].strip() if len(found) == 1 else bare(cell)
+    cells = next(csv.reader([cell], delimiter=delimiter, skipinitialspace=True), [""])
+    return cells[0].strip() if len(cells) == 1 else bare(cell)
 
 
-def _values(columns: Columns, wanted: Wanted, place: int, cells: list[str]) -> NDArray[Any]:
+def _values(columns: Columns, expected: Expected, place: int, cells: list[str]) -> NDArray[Any]:
     column = columns.columns[place]
     if column.levels and isinstance(column.levels[0], bool):
         cells = [{"true": "1", "false": "0"}.get(cell.lower(), cell) for cell in cells]
-    return parse(column.name, cells, wanted.form(column.name, place, True))
+    return parse(column.name, cells, expected.form(column.name, place, True))
 
 
 @dataclass(frozen=True)
@@ -114,24 +114,26 @@ class ParquetTable:
     def write(self, output: Path, completed: Float64[Tensor, "N D"]) -> None:
         import pyarrow.parquet
 
-        table, holes = self.table, self.x.isnan().numpy()
+        table, missing = self.table, self.x.isnan().numpy()
         for i, (column, values) in enumerate(
             zip(self.columns, as_values(self.columns, completed.numpy()), strict=True)
         ):
-            if holes[:, i].any():
+            if missing[:, i].any():
                 place = table.column_names.index(column.name)
-                table = table.set_column(place, column.name, _filled(table.column(place), holes[:, i], values))
+                table = table.set_column(place, column.name, _filled(table.column(place), missing[:, i], values))
         content = io.BytesIO()
         pyarrow.parquet.write_table(table, content)
         write_atomically(output, content.getvalue())
 
 
-def _filled(column: Any, holes: NDArray[np.bool_], values: NDArray[Any]) -> Any:
+def _filled(column: Any, missing: NDArray[np.bool_], values: NDArray[Any]) -> Any:
     import pyarrow
 
     kind = column.type.value_type if pyarrow.types.is_dictionary(column.type) else column.type
     items = [value.item() if isinstance(value, np.generic) else value for value in values]
-    merged = [new if hole else old for old, hole, new in zip(column.to_pylist(), holes.tolist(), items, strict=True)]
+    merged = [
+        new if absent else old for old, absent, new in zip(column.to_pylist(), missing.tolist(), items, strict=True)
+    ]
     if pyarrow.types.is_boolean(kind):
         merged = [bool(item) for item in merged]
     elif pyarrow.types.is_integer(kind) and all(float(item).is_integer() for item in merged):
@@ -141,7 +143,7 @@ def _filled(column: Any, holes: NDArray[np.bool_], values: NDArray[Any]) -> Any:
     return pyarrow.array(merged, kind)
 
 
-def read_parquet_holes(path: Path, columns: Columns) -> ParquetTable:
+def read_incomplete_parquet(path: Path, columns: Columns) -> ParquetTable:
     table = read_parquet_table(path)
     try:
         find_columns(columns, tuple(names_of_parquet(table)))

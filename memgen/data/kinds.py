@@ -1,4 +1,4 @@
-"""Kinds of columns: which there are, and which one a column's values speak for."""
+"""Kinds of columns, and the rules that infer a column's kind from its values."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ KINDS = ("real", "positive", "count", "binary", "categorical")
 LEVELLED = ("binary", "categorical")
 """Kinds whose values are a few levels, stored as codes."""
 AUTO = "auto"
-"""In place of a kind: see what the values say."""
+"""In place of a kind: infer it from the values."""
 MOST_LEVELS = 1000
 """Text with more levels is an identifier or free text."""
 LARGEST_COUNT = 1000
 SKEWED = 1.0
 """The least skewness of a positive column."""
 ENOUGH_FOR_TWO = 20
-"""With fewer values, two different ones may be all that was seen of many."""
+"""With fewer values, a column of many different numbers may show only two of them."""
 ENOUGH_ROWS = 8
-"""With fewer values the skewness says nothing."""
+"""With fewer values the skewness is not computed."""
 
 
 def given_kinds(names: Sequence[str], kinds: Mapping[str, str] | Sequence[str] | str | None) -> dict[str, str]:

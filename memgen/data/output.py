@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Files that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 from memgen.errors import MemgenError
 
 SCRATCH, ENDING = ".memgen-", ".tmp"
-"""What the name of a file begins and ends with until it is whole; between them stand random digits."""
+"""The beginning and the end of a temporary file's name; between them stand random digits."""
 
 
 def write_atomically(path: Path, *content: bytes | memoryview) -> None:
     """Replace a file in one step: after a kill or a full disk at any moment, the old one or the new one is there.
 
-    The content goes into a new file beside it, under a name that nobody else uses or can guess, and then takes its
-    place with its permissions.
+    The content goes into a new file beside it, under an unused random name. It then replaces the old file and keeps the
+    old permissions.
     """
     try:
         mode = replaced_mode(path)
@@ -46,13 +46,13 @@ def replaced_mode(path: Path) -> int | None:
         mode = path.stat().st_mode
     except FileNotFoundError:
         return None
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # the system's own words are good for a folder
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # for a folder the system's own message is good
         raise MemgenError(f"cannot write {path}: it is a device or a pipe, not a file")
     return stat.S_IMODE(mode) & 0o777
 
 
 def open_scratch(folder: Path, mode: int | None) -> tuple[Path, int]:
-    """A new file, locked as long as it is being written, so that `remove_scraps` knows that its writer lives."""
+    """A new file, locked while it is written, so that `remove_scraps` leaves it alone."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
         scratch = folder / f"{SCRATCH}{secrets.token_hex(8)}{ENDING}"
@@ -83,7 +83,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def is_scrap(name: str) -> bool:
-    """Whether a file has the name of one that was never finished.
+    """Whether a file has the name of a temporary file.
 
     >>> is_scrap(".memgen-0123456789abcdef.tmp"), is_scrap("recipe.toml.tmp")
     (True, False)
@@ -92,7 +92,7 @@ def is_scrap(name: str) -> bool:
 
 
 def remove_scraps(folder: Path) -> None:
-    """Remove what writers left that were killed; the files of those that live are locked, and stay."""
+    """Remove the temporary files of killed writers; those of running writers are locked, and stay."""
     with contextlib.suppress(OSError):
         for entry in [entry for entry in folder.iterdir() if is_scrap(entry.name)]:
             with contextlib.suppress(OSError), os.fdopen(os.open(entry, os.O_RDWR | os.O_NOFOLLOW), "rb") as file:

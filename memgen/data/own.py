@@ -20,7 +20,7 @@ from memgen.data.csv_files import read_csv
 from memgen.data.dataset import SPLITS, Dataset, labels
 from memgen.data.kinds import check_kinds, given_kinds
 from memgen.data.own_images import RawImages, find_images, images_of_array, read_folder
-from memgen.data.own_tables import RawTable, Wanted, arrange, read_parquet, table_of_array, take_labels
+from memgen.data.own_tables import Expected, RawTable, arrange, read_parquet, table_of_array, take_labels
 from memgen.data.values import Coded, tidy
 from memgen.errors import MemgenError, unknown
 
@@ -34,7 +34,7 @@ CHUNK = 1 << 20
 
 
 def is_path(name: str) -> bool:
-    """Whether the user's word for data is a path rather than the name of a data set.
+    """Whether `name` is a path rather than the name of a data set.
 
     >>> is_path("digits"), is_path("table.csv"), is_path("photos/"), is_path("nothing-of-the-kind")
     (False, True, True, False)
@@ -45,7 +45,7 @@ def is_path(name: str) -> bool:
 
 
 def as_path(name: str) -> str:
-    """The user's word for a path, so that it is known as one even where there is no such file.
+    """A path in a form that `is_path` recognises, even where there is no such file.
 
     >>> as_path("photos"), as_path("table.csv"), as_path("photos/")
     ('./photos', 'table.csv', 'photos/')
@@ -69,9 +69,9 @@ def read_own(
     """A .csv, .tsv, .parquet, .npy or .npz file or a folder of images, split 80 : 10 : 10 by the seed; with `whole`
     every split is all the rows, in their order: for data that no training has seen.
 
-    `size`: height and width that images are made to have. `kinds`: of columns, by name, where they are not to be seen
-    from the values. `columns`: read the table by this schema, that of a trained model. `likelihood` is put into the
-    Dataset; "auto" is "mixed" for tables, and for images "bernoulli" if they have two levels, else
+    `size`: height and width that images are made to have. `kinds`: of columns, by name; those not given are
+    inferred from the values. `columns`: read the table by this schema, that of a trained model. `likelihood` is put
+    into the Dataset; "auto" is "mixed" for tables, and for images "bernoulli" if they have two levels, else
     "discretised_logistic". `report(done, total)` is called while images are read.
     """
     if header not in HEADERS:
@@ -80,7 +80,7 @@ def read_own(
     if not path.exists():
         raise MemgenError(f"there is no file or folder {path}")
     try:
-        data = _read(path, size, header, Wanted(kinds or {}, columns), report)
+        data = _read(path, size, header, Expected(kinds or {}, columns), report)
         rows = dict.fromkeys(SPLITS, np.arange(len(data))) if whole else split_rows(len(data), seed)
         name = path.resolve().name
         if isinstance(data, RawImages):
@@ -89,7 +89,7 @@ def read_own(
             raise MemgenError("a size is for images, and this is a table; images in an array are (N, height, width)")
         return _table(name, data, rows, likelihood, kinds, columns)
     except MemgenError as error:
-        # Most errors below know a row and a column, and not of which file.
+        # Most errors from these functions name a row and a column, but not the file.
         raise error if str(path) in str(error) else MemgenError(f"{path}: {error}") from None
 
 
@@ -97,16 +97,16 @@ def _read(
     path: Path,
     size: tuple[int, int] | None,
     header: str,
-    wanted: Wanted,
+    expected: Expected,
     report: Callable[[int, int], None],
 ) -> RawTable | RawImages:
     ending = path.suffix.lower()
     if path.is_dir():
         return read_folder(path, size, report)
     if ending in (".csv", ".tsv"):
-        return take_labels(read_csv(path, header, wanted), wanted)
+        return take_labels(read_csv(path, header, expected), expected)
     if ending == ".parquet":
-        return take_labels(read_parquet(path), wanted)
+        return take_labels(read_parquet(path), expected)
     if ending in (".npy", ".npz"):
         return _read_array(path, size)
     raise MemgenError(f"{path}: the ending must be one of {' '.join(ENDINGS)}, or it must be a folder of images")
@@ -205,22 +205,22 @@ def _images(
 
 
 def _in_order(rows: dict[str, NDArray[np.intp]]) -> tuple[NDArray[np.intp], dict[str, slice]]:
-    """The rows of all splits one after the other, and where each split stands; splits of the same rows stand at the
-    same place, so that nothing is copied."""
-    parts = {id(own): own for own in rows.values()}
-    ends = dict(zip(parts, np.cumsum([len(own) for own in parts.values()]).tolist(), strict=True))
-    places = {split: slice(ends[id(own)] - len(own), ends[id(own)]) for split, own in rows.items()}
+    """The rows of all splits, concatenated, and the slice of each split. Splits of the same rows share one slice,
+    so that nothing is copied."""
+    parts = {id(part): part for part in rows.values()}
+    ends = dict(zip(parts, np.cumsum([len(part) for part in parts.values()]).tolist(), strict=True))
+    places = {split: slice(ends[id(part)] - len(part), ends[id(part)]) for split, part in rows.items()}
     return np.concatenate(list(parts.values())), places
 
 
 def _parts(
     x: Float32[NDArray[np.float32], "N D"], rows: dict[str, NDArray[np.intp]]
 ) -> dict[str, Float32[Tensor, "rows D"]]:
-    return {split: torch.from_numpy(x[own]) for split, own in rows.items()}
+    return {split: torch.from_numpy(x[indices]) for split, indices in rows.items()}
 
 
 def _labels(codes: NDArray[np.intp] | None, rows: dict[str, NDArray[np.intp]]) -> dict[str, Int[Tensor, " rows"]]:
-    return {} if codes is None else {split: labels(codes[own]) for split, own in rows.items()}
+    return {} if codes is None else {split: labels(codes[indices]) for split, indices in rows.items()}
 
 
 def class_codes(values: NDArray[Any] | Coded | None) -> tuple[NDArray[np.intp] | None, tuple[str, ...]]:
@@ -231,18 +231,18 @@ def class_codes(values: NDArray[Any] | Coded | None) -> tuple[NDArray[np.intp] |
     """
     if values is None:
         return None, ()
-    given = tidy("labels", values)
-    if given.missing.any():
-        row = int(np.flatnonzero(given.missing)[0]) + 1
+    raw = tidy("labels", values)
+    if raw.missing.any():
+        row = int(np.flatnonzero(raw.missing)[0]) + 1
         raise MemgenError(f"the label of row {row} is missing; every row needs one, or the column another name")
-    if given.form != "text" and bool((given.data != np.floor(given.data)).any()):
+    if raw.form != "text" and bool((raw.data != np.floor(raw.data)).any()):
         raise MemgenError("labels are text or whole numbers, these are fractions; give the column another name")
-    levels = sorted(set(given.data.tolist()))
+    levels = sorted(set(raw.data.tolist()))
     if len(levels) > MOST_CLASSES:
         raise MemgenError(f"there are {len(levels)} different labels, which is too many; give the column another name")
     place = {level: i for i, level in enumerate(levels)}
-    codes = np.array([place[value] for value in given.data.tolist()], dtype=np.intp)
-    return codes, tuple(level if given.form == "text" else str(int(level)) for level in levels)
+    codes = np.array([place[value] for value in raw.data.tolist()], dtype=np.intp)
+    return codes, tuple(level if raw.form == "text" else str(int(level)) for level in levels)
 
 
 def fingerprint(path: Path) -> str:

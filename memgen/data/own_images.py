@@ -19,7 +19,7 @@ NAMED = 3
 """How many unreadable files a message names."""
 
 Pixels = UInt8[NDArray[np.uint8], "height width ..."]
-Holes = Bool[NDArray[np.bool_], "height width"]
+Missing = Bool[NDArray[np.bool_], "height width"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class RawImages:
     """Images of one size, grey (N, height, width) or with colours (N, height, width, 3)."""
 
     pixels: UInt8[NDArray[np.uint8], "N height width *channels"]
-    holes: Bool[NDArray[np.bool_], "N height width"] | None = None
+    missing: Bool[NDArray[np.bool_], "N height width"] | None = None
     """Which pixels are missing, where some are."""
     labels: Shaped[NDArray[Any], " N"] | None = None
 
@@ -38,28 +38,28 @@ class RawImages:
     def two_levels(self) -> bool:
         """Whether every pixel that is not missing is 0 or 255."""
         middle = (self.pixels != 0) & (self.pixels != 255)
-        if self.holes is not None:
-            middle &= ~_over_channels(self.holes, self.pixels)
+        if self.missing is not None:
+            middle &= ~_over_channels(self.missing, self.pixels)
         return not bool(middle.any())
 
     def rows(self) -> Shaped[NDArray[np.float32], "N D"]:
         """v/255, NaN where a pixel is missing."""
         levels = (np.arange(256) / 255).astype(np.float32)
         x = levels[self.pixels]
-        if self.holes is not None:
-            x[self.holes] = np.nan
+        if self.missing is not None:
+            x[self.missing] = np.nan
         return x.reshape(len(x), -1)
 
 
-def _over_channels(holes: NDArray[np.bool_], pixels: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    return holes[..., None] if pixels.ndim > holes.ndim else holes
+def _over_channels(missing: NDArray[np.bool_], pixels: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    return missing[..., None] if pixels.ndim > missing.ndim else missing
 
 
 def find_images(folder: Path) -> list[Path]:
     """The images in a folder and in its sub-folders, in the order of their names; hidden ones are left out."""
-    found = {path.relative_to(folder): path for path in folder.rglob("*") if path.suffix.lower() in PICTURES}
-    shown = {name: path for name, path in found.items() if not any(part.startswith(".") for part in name.parts)}
-    paths = [path for name, path in sorted(shown.items(), key=lambda pair: pair[0].as_posix()) if path.is_file()]
+    candidates = {path.relative_to(folder): path for path in folder.rglob("*") if path.suffix.lower() in PICTURES}
+    visible = {name: path for name, path in candidates.items() if not any(part.startswith(".") for part in name.parts)}
+    paths = [path for name, path in sorted(visible.items(), key=lambda pair: pair[0].as_posix()) if path.is_file()]
     if not paths:
         raise MemgenError(f"there are no images in {folder} (endings: {' '.join(sorted(PICTURES))})")
     return paths
@@ -77,7 +77,7 @@ def classes_of(folder: Path, paths: Sequence[Path]) -> NDArray[Any] | None:
 def read_folder(folder: Path, size: tuple[int, int] | None, report: Callable[[int, int], None]) -> RawImages:
     """Every image of a folder; with `size` = (height, width), cut to that shape around the centre, then resized."""
     paths = find_images(folder)
-    images: list[tuple[Pixels, Holes | None]] = []
+    images: list[tuple[Pixels, Missing | None]] = []
     failures: list[ImageReadError] = []
     for done, path in enumerate(paths, 1):
         try:
@@ -95,8 +95,8 @@ def _unreadable(failures: Sequence[ImageReadError]) -> MemgenError:
     if len(failures) == 1:
         return failures[0]
     names = ", ".join(f"{error.path} ({error.reason})" for error in failures[:NAMED])
-    more = f" and {len(failures) - NAMED} more" if len(failures) > NAMED else ""
-    return MemgenError(f"cannot read {len(failures)} images: {names}{more}; repair or remove them")
+    rest = f" and {len(failures) - NAMED} more" if len(failures) > NAMED else ""
+    return MemgenError(f"cannot read {len(failures)} images: {names}{rest}; repair or remove them")
 
 
 def _check_sizes(paths: Sequence[Path], sizes: Sequence[tuple[int, ...]]) -> None:
@@ -109,19 +109,19 @@ def _check_sizes(paths: Sequence[Path], sizes: Sequence[tuple[int, ...]]) -> Non
 
 
 def _stack(
-    images: Sequence[tuple[Pixels, Holes | None]],
+    images: Sequence[tuple[Pixels, Missing | None]],
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_] | None]:
     """One array of all; if one image has colours, all have three channels."""
     colour = any(pixels.ndim == 3 for pixels, _ in images)
     alike = [np.dstack([p, p, p]) if colour and p.ndim == 2 else p for p, _ in images]
-    if all(holes is None for _, holes in images):
+    if all(missing is None for _, missing in images):
         return np.stack(alike), None
     nowhere = np.zeros(images[0][0].shape[:2], bool)
-    return np.stack(alike), np.stack([nowhere if holes is None else holes for _, holes in images])
+    return np.stack(alike), np.stack([nowhere if missing is None else missing for _, missing in images])
 
 
-def read_image(path: Path, size: tuple[int, int] | None = None) -> tuple[Pixels, Holes | None]:
-    """The bytes and the holes of an image; (height, width) if it is grey, else (height, width, 3).
+def read_image(path: Path, size: tuple[int, int] | None = None) -> tuple[Pixels, Missing | None]:
+    """The bytes of an image, and which pixels are missing; (height, width) if it is grey, else (height, width, 3).
 
     A pixel with alpha 0 is missing; any other alpha is ignored, as `memgen impute` does.
     """
@@ -130,12 +130,12 @@ def read_image(path: Path, size: tuple[int, int] | None = None) -> tuple[Pixels,
         if upright.mode in ("1", "L") and "transparency" not in upright.info:
             return _sized(upright.convert("L"), size), None
         channels = np.asarray(upright.convert("RGBA"))
-    holes = channels[..., 3] == 0
-    if not holes.any():
+    missing = channels[..., 3] == 0
+    if not missing.any():
         return _grey(_sized(Image.fromarray(channels[..., :3]), size)), None
-    if size is not None and holes.shape != size:
+    if size is not None and missing.shape != size:
         raise MemgenError(f"{path} has missing pixels (alpha 0), so it cannot be resized; do that beforehand")
-    return _grey(np.where(holes[..., None], np.uint8(0), channels[..., :3])), holes
+    return _grey(np.where(missing[..., None], np.uint8(0), channels[..., :3])), missing
 
 
 def _sized(image: Image.Image, size: tuple[int, int] | None) -> NDArray[np.uint8]:

@@ -1,4 +1,4 @@
-"""The user's own tables: CSV, parquet and NumPy files as named columns of values, as yet without a schema."""
+"""The user's own tables: CSV, parquet and NumPy files as named columns of values, before a schema is inferred."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from memgen.errors import MemgenError, reason
 LABELS = ("labels", "label")
 """The name of the column that gives the classes of the rows, in any case."""
 NEARLY_ALL = 0.9
-"""Of the different texts of a column: if so many are numbers, the others are mistakes."""
+"""If more than this fraction of the distinct texts of a column are numbers, the others are mistakes."""
 MANY = 20
 
 
 @dataclass(frozen=True)
 class RawTable:
-    """Columns of equal length, as they came."""
+    """Columns of equal length, with the values as read."""
 
     names: tuple[str, ...]
     values: tuple[NDArray[Any] | Coded, ...]
@@ -42,8 +42,8 @@ class RawTable:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is known of the columns before they are read: the kinds that were given, or a schema."""
+class Expected:
+    """What the columns must be: the kinds that the user gave, or the schema of a model."""
 
     kinds: Mapping[str, str]
     columns: Columns | None = None
@@ -72,23 +72,23 @@ def default_names(columns: int) -> tuple[str, ...]:
     return tuple(f"column {i}" for i in range(1, columns + 1))
 
 
-def take_labels(table: RawTable, wanted: Wanted) -> RawTable:
+def take_labels(table: RawTable, expected: Expected) -> RawTable:
     """The table without the column that gives the classes, unless it has a kind, or a schema counts it as a column."""
-    known = wanted.kinds if wanted.columns is None else wanted.columns.names
-    found = [i for i, name in enumerate(table.names) if name.lower() in LABELS and name not in known]
-    if not found or not table.named:
+    known = expected.kinds if expected.columns is None else expected.columns.names
+    places = [i for i, name in enumerate(table.names) if name.lower() in LABELS and name not in known]
+    if not places or not table.named:
         return table
-    if len(found) > 1:
-        one, other = (table.names[i] for i in found[:2])
+    if len(places) > 1:
+        one, other = (table.names[i] for i in places[:2])
         raise MemgenError(f"two columns give labels: {one!r} and {other!r}; rename one")
     if len(table.names) == 1:
         raise MemgenError(f"there is no column but {table.names[0]!r}")
-    keep = [i for i in range(len(table.names)) if i != found[0]]
+    keep = [i for i in range(len(table.names)) if i != places[0]]
     return replace(
         table,
         names=tuple(table.names[i] for i in keep),
         values=tuple(table.values[i] for i in keep),
-        labels=table.values[found[0]],
+        labels=table.values[places[0]],
     )
 
 
@@ -161,7 +161,7 @@ def read_cell(cell: str) -> float | str | None:
 
 
 def _should_be_numbers(known: Mapping[str, float | str | None], strange: set[str], form: str) -> bool:
-    """A column of numbers was asked for, or it is one but for a few cells, or but for commas."""
+    """Whether the user gave a kind of numbers, or all but a few cells are numbers, or all have decimal commas."""
     if form in ("levels", "text"):
         return False
     present = sum(value is not None for value in known.values())
@@ -207,7 +207,7 @@ def read_parquet_table(path: Path) -> Any:
 
 
 def _check_cells(metadata: Any, size: int) -> None:
-    """Refuse a small file that says of itself that it has cells without number."""
+    """Refuse a small file whose metadata state too many cells."""
     rows = sum(max(0, metadata.row_group(i).num_rows) for i in range(metadata.num_row_groups))
     cells = rows * metadata.num_columns
     if cells * BYTES_OF_A_CELL > max(ALWAYS_EXPANDED, EXPANSION * size):

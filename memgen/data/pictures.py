@@ -1,4 +1,4 @@
-"""Image files: opened, or refused in one line that names the file."""
+"""Image files: opened, or refused with a one-line error that names the file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memgen.errors import MemgenError, reason
 PICTURES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
 
 MOST_PIXELS = 1 << 26
-"""Of an image: 67 megapixels. A file of some kilobytes may say that it has many more."""
+"""The largest image: 67 megapixels. The header of a file of a few kilobytes may state many more."""
 
 
 class ImageReadError(MemgenError):
@@ -26,7 +26,7 @@ class ImageReadError(MemgenError):
 
 @contextmanager
 def open_picture(path: Path) -> Iterator[Image.Image]:
-    """An image with 8 bits per pixel and channel; what goes wrong while it is decoded is an error that names it."""
+    """An image with 8 bits per pixel and channel; any failure of its decoder is an error that names the file."""
     try:
         with Image.open(path) as image:
             if image.width * image.height > MOST_PIXELS:  # known before a pixel is decoded

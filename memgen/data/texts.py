@@ -38,14 +38,14 @@ def as_texts(columns: Columns, x: Float[NDArray[Any], "N D"]) -> list[list[str]]
     [['Bern', '1700000.12346'], ['Basel', '']]
     """
     by_column = [
-        [_text(column, value, spread) for value in own]
-        for column, own, spread in zip(columns, as_values(columns, x), _spreads(x), strict=True)
+        [_text(column, value, spread) for value in values]
+        for column, values, spread in zip(columns, as_values(columns, x), _spreads(x), strict=True)
     ]
     return [list(row) for row in zip(*by_column, strict=True)]
 
 
 def _spreads(x: Float[NDArray[Any], "N D"]) -> list[float]:
-    """The largest deviation in each column: how exact its numbers are to be written."""
+    """The largest deviation in each column; it sets the precision of the written numbers."""
     sizes = np.abs(x.astype(np.float64))
     return [float(v) for v in np.where(np.isnan(sizes), 0.0, sizes).max(0, initial=0.0)]
 

@@ -1,4 +1,4 @@
-"""The values of a column as they come: numbers, truth values or text, with some of them missing."""
+"""The values of a column before they are encoded: numbers, truth values or text, some of them missing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from memgen.errors import MemgenError
 LARGEST = 1e30
 """Larger numbers overflow in float32, or their squares do."""
 FORMS = {"number": "numbers", "truth": "truth values", "text": "text", "nothing": "nothing"}
-"""What a column can hold, and how messages call it."""
+"""The form of a column's values -> its name in messages."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Values:
     @cached_property
     def missing(self) -> Bool[NDArray[np.bool_], " N"]:
         if self.form != "text":
-            gone: NDArray[np.bool_] = np.isnan(self.data)
-            return gone
+            missing: NDArray[np.bool_] = np.isnan(self.data)
+            return missing
         return np.fromiter((value is None for value in self.data), np.bool_, len(self.data))
 
     @property
@@ -94,7 +94,7 @@ def checked(name: str, values: Float64[NDArray[np.float64], " N"]) -> Float64[ND
 
 
 def is_missing(value: object) -> bool:
-    """None, NaN or pandas.NA, which does not say whether it equals itself; not NaT, which belongs to dates.
+    """Whether a value is None, NaN or pandas.NA; NaT is not, because dates are refused.
 
     >>> is_missing(None), is_missing(float("nan")), is_missing(0), is_missing("")
     (True, True, False, False)
@@ -107,7 +107,7 @@ def is_missing(value: object) -> bool:
 
 
 def _form(value: object) -> str | None:
-    """Which of FORMS an object is of."""
+    """The key of FORMS that describes an object; None if it has no form."""
     if isinstance(value, str):
         return "text"
     if isinstance(value, bool | np.bool_):
@@ -120,8 +120,8 @@ def _of_objects(name: str, items: list[Any]) -> Values:
         return Values("text", np.array(items, dtype=object))
     missing = [is_missing(item) for item in items]
     first: dict[str, int] = {}
-    for row, (item, gone) in enumerate(zip(items, missing, strict=True)):
-        if not gone:
+    for row, (item, absent) in enumerate(zip(items, missing, strict=True)):
+        if not absent:
             form = _form(item)
             if form is None:
                 raise MemgenError(
@@ -137,9 +137,9 @@ def _of_objects(name: str, items: list[Any]) -> Values:
         )
     form = next(iter(first), "nothing")
     if form == "text":
-        texts = [None if gone else str(item) for item, gone in zip(items, missing, strict=True)]
+        texts = [None if absent else str(item) for item, absent in zip(items, missing, strict=True)]
         return Values("text", np.array(texts, dtype=object))
-    numbers = [math.nan if gone else _float(item) for item, gone in zip(items, missing, strict=True)]
+    numbers = [math.nan if absent else _float(item) for item, absent in zip(items, missing, strict=True)]
     return Values(form, checked(name, np.array(numbers, dtype=np.float64)))
 
 

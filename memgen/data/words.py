@@ -1,4 +1,4 @@
-"""How a recipe and the command line speak of the user's own data: a size, and kinds of columns."""
+"""The texts by which a recipe and the command line describe the user's own data: a size, and kinds of columns."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def parse_size(text: str) -> tuple[int, int] | None:
     """
     if not text:
         return None
-    found = re.fullmatch(r"(\d{1,9})x(\d{1,9})", text, re.ASCII)
-    size = (int(found[1]), int(found[2])) if found else (0, 0)
+    match = re.fullmatch(r"(\d{1,9})x(\d{1,9})", text, re.ASCII)
+    size = (int(match[1]), int(match[2])) if match else (0, 0)
     if not all(1 <= side <= LARGEST for side in size):
         raise MemgenError(f"a size is HEIGHTxWIDTH in pixels, as in 28x28, each from 1 to {LARGEST:,}; not {text!r}")
     return size

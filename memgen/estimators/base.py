@@ -1,4 +1,4 @@
-"""What both estimators do: read a table, fit a model to what is there of it, keep it."""
+"""What both estimators share: reading a table, fitting a model to its observed values, saving."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ FEWEST = 10
 Self = TypeVar("Self", bound="TableEstimator")
 
 
-def keywords(**own: Any) -> Callable[..., None]:
+def keywords(**specific: Any) -> Callable[..., None]:
     """An `__init__` with these keywords, the common ones and those of a recipe: scikit-learn reads them from its
-    signature, and it must do nothing but keep them.
+    signature, and requires that it only stores them.
     """
-    defaults = {**COMMON, **own, **dict.fromkeys(SETTINGS, AUTO)}
+    defaults = {**COMMON, **specific, **dict.fromkeys(SETTINGS, AUTO)}
 
     def __init__(self: Any, **given: Any) -> None:  # noqa: N807
         for name in given:
@@ -85,7 +85,7 @@ def keywords(**own: Any) -> Callable[..., None]:
 
 
 class TableEstimator(BaseEstimator):  # type: ignore[misc]
-    """What both estimators do: read a table, fit a model to what is there of it, keep it."""
+    """What both estimators share: reading a table, fitting a model to its observed values, saving."""
 
     seed_: int
     model_: DGM
@@ -116,12 +116,12 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         if again and recipe.model != self.recipe_.model:
             raise MemgenError("warm_start goes on with the model that is there; its settings cannot change")
         model = copy.deepcopy(self.model_).float() if again else build(recipe, len(columns), columns.modelled)
-        found = train_table(model, Dataset("table", train, valid), recipe, again, self._patience, bool(self.verbose))
+        trained = train_table(model, Dataset("table", train, valid), recipe, again, self._patience, bool(self.verbose))
         self.columns_, self.seed_, self.recipe_ = columns, seed, recipe
-        self.n_iter_, self.validation_scores_, self.linear_ = found.epochs, found.scores, found.linear
+        self.n_iter_, self.validation_scores_, self.linear_ = trained.epochs, trained.scores, trained.linear
         self.complete_ = not bool(x.isnan().any())
         # In float64 a row's answer depends on the rows beside it in its last digits at most.
-        self.model_ = found.model.double().eval()
+        self.model_ = trained.model.double().eval()
         return self
 
     def save(self, path: str | Path) -> None:
@@ -129,7 +129,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         settings = self.get_params()
         if not isinstance(settings["random_state"], (int, np.integer, type(None))):
-            settings["random_state"] = None  # a generator has no text; what it gave is in seed_
+            settings["random_state"] = None  # a generator cannot be saved; the seed that it gave is in seed_
         about = {
             "estimator": type(self).__name__,
             "settings": json.dumps(settings, default=as_text),
@@ -158,7 +158,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _read(self, X: Any, reset: bool = False) -> tuple[list[Shaped[NDArray[Any], " N"]], list[str]]:
         """The columns of X, each with its own type, and their names."""
-        if hasattr(X, "iloc") and hasattr(X, "columns"):  # a frame of pandas: an array would lose the columns' types
+        if hasattr(X, "iloc") and hasattr(X, "columns"):  # a DataFrame: an array would lose the columns' types
             validate_data(self, X, skip_check_array=True, reset=reset)
             if len(X) == 0:
                 raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
@@ -172,18 +172,18 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         return torch.from_numpy(self.columns_.encode(self._read(X)[0], unseen=self.unseen))
 
     def _decoded(self, x: Float[Tensor, "N D"]) -> list[Shaped[NDArray[Any], " N"]]:
-        """In the user's own values, column by column."""
+        """The rows x in the user's own values, column by column."""
         return as_values(self.columns_, x.double().numpy())
 
     def _seed(self, fresh: bool = False) -> int:
-        """Of random_state, if it is a number; else the one of the fit."""
+        """The seed of random_state, if it is a number; else the seed of the fit."""
         if fresh or isinstance(self.random_state, (int, np.integer)):
             return int(check_random_state(self.random_state).randint(2**31))
         return int(self.seed_)
 
     @property
     def _blind(self) -> bool:
-        """Whether Q has never seen a row with holes: then completed rows propose z."""
+        """Whether Q was made for complete rows alone: then z is proposed from completed rows."""
         return bool(self.linear_ or self.complete_)
 
     def _check(self, rows: int) -> None:
@@ -197,7 +197,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
             raise MemgenError(f"n_samples must be a whole number from 1 on, not {self.n_samples!r}")
 
     def _split(self, x: Float64[Tensor, "N D"], seed: int) -> tuple[Float[Tensor, "n D"], Float[Tensor, "m D"] | None]:
-        """Training rows, and validation rows if they are wanted; none of them if there are too few to judge by."""
+        """Training rows, and validation rows with early_stopping; these are empty if there are too few rows."""
         if not self.early_stopping:
             return x.float(), None
         order = np.random.RandomState(seed).permutation(len(x))
@@ -205,7 +205,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         return x[order[held:]].float(), x[order[:held]].float()
 
     def _recipe(self, columns: Columns, rows: int, seed: int) -> Recipe:
-        """What suits so many rows, with the given settings in place of it."""
+        """The recipe `auto` for this number of rows, changed by the given settings."""
         table = auto_recipe(rows, len(columns), columns.encoded).to_dict()
         given = {name: getattr(self, name) for name in SETTINGS if not is_auto(getattr(self, name))}
         for name, value in given.items():

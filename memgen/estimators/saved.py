@@ -1,4 +1,4 @@
-"""What a file of an estimator says of it, checked before an estimator is made of it."""
+"""The file of an estimator, checked before an estimator is made from it."""
 
 from __future__ import annotations
 
@@ -60,20 +60,20 @@ def read_estimator(path: Path, name: str, settings: Collection[str], fitted: Col
 
 def _entries(text: str, kinds: Mapping[str, type | None], where: str) -> dict[str, Any]:
     """An object with these names and no others."""
-    found = parse_record(text, {name: kind for name, kind in kinds.items() if kind is not None}, where)
-    for name in sorted(found.keys() ^ kinds.keys()):
-        raise MemgenError(f"{where} is damaged: {'it lacks' if name in kinds else 'nobody knows'} {name[:80]!r}")
-    return found
+    record = parse_record(text, {name: kind for name, kind in kinds.items() if kind is not None}, where)
+    for name in sorted(record.keys() ^ kinds.keys()):
+        raise MemgenError(f"{where} is damaged: {'it lacks' if name in kinds else 'unknown entry'} {name[:80]!r}")
+    return record
 
 
 def _fitted(text: str, names: Collection[str], columns: int, where: str) -> dict[str, Any]:
-    found = _entries(text, {name: FITTED[name] for name in names}, where)
-    scores = found["validation_scores_"]
+    record = _entries(text, {name: FITTED[name] for name in names}, where)
+    scores = record["validation_scores_"]
     if not all(epoch.isdecimal() and len(epoch) < 20 and type(v) in (int, float) for epoch, v in scores.items()):
         raise MemgenError(f"{where} is damaged: its scores are no numbers by epoch")
-    if not all(type(place) is int and 0 <= place < columns for place in found.get("missing_", ())):
+    if not all(type(place) is int and 0 <= place < columns for place in record.get("missing_", ())):
         raise MemgenError(f"{where} is damaged: its missing columns are none of the columns")
-    return found | {"validation_scores_": {int(epoch): score for epoch, score in scores.items()}}
+    return record | {"validation_scores_": {int(epoch): score for epoch, score in scores.items()}}
 
 
 def _model(recipe: Recipe, columns: Columns, tensors: dict[str, Tensor], path: Path) -> DGM:

@@ -1,8 +1,8 @@
-"""scikit-learn estimators on tables: MemDensity, and MemImputer for tables with holes.
+"""scikit-learn estimators on tables: MemDensity, and MemImputer for tables with missing values.
 
 Columns may be real, positive, counts, binary or categorical (see data/kinds.py), NaN is missing, in training too, and
 every log-density is in the units of the table. The keywords are the recipe's; what is "auto" is chosen by the numbers
-of rows and columns, and `recipe_` says how.
+of rows and columns, and `recipe_` holds the result.
 
     >>> import numpy as np
     >>> from memgen.estimators.table import MemDensity
@@ -40,7 +40,7 @@ from memgen.data.values import tidy
 from memgen.errors import MemgenError
 from memgen.estimators.base import TableEstimator, keywords
 from memgen.estimators.training import ROWS, log_p
-from memgen.estimators.values import joined, where_gone
+from memgen.estimators.values import joined, where_missing
 from memgen.tasks.density import log_likelihood
 from memgen.tasks.features import features
 from memgen.tasks.imputation import impute
@@ -55,7 +55,7 @@ class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin
     kinds : "auto", a kind for all columns, one per column, or {name: kind}
         Of the columns: real, positive, count, binary, categorical.
     unseen : "error" or "missing"
-        What a category that was not there in training is taken for.
+        What becomes of a category that was not seen in training: an error, or a missing value.
     n_samples : int
         Importance samples of `score_samples`.
     early_stopping, validation_fraction, n_iter_no_change
@@ -64,7 +64,7 @@ class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin
     warm_start, verbose, random_state
         As everywhere in scikit-learn.
     hidden, latent, slots, ..., rate, ema
-        The settings of a recipe (memgen/recipe.py explains them), "auto": by the numbers of rows and columns.
+        The settings of a recipe (memgen/recipes/settings.py explains them), "auto": by the numbers of rows and columns.
 
     Attributes
     ----------
@@ -76,21 +76,22 @@ class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin
     __init__ = keywords()
 
     def score_samples(self, X: Any) -> Float64[NDArray[np.float64], " N"]:
-        """log p(x) of every row in nats, in the units of the table; of a row with holes that of what is there. It
-        depends on nothing but the row and random_state.
+        """log p(x) of every row in nats, in the units of the table; of an incomplete row that of its observed values.
+
+        It depends on nothing but the row and random_state.
         """
         x, samples = self._encoded(X), int(self.n_samples)
         if self._blind and bool(x.isnan().any()):
             return log_p(self.model_, x, samples, self.seed_).numpy()
-        found = log_likelihood(self.model_, Batch.of(x), samples, seed=self.seed_, batch_size=ROWS, keys=row_keys(x))
-        return found.log_p.numpy()
+        result = log_likelihood(self.model_, Batch.of(x), samples, seed=self.seed_, batch_size=ROWS, keys=row_keys(x))
+        return result.log_p.numpy()
 
     def score(self, X: Any, y: Any = None) -> float:
         """The mean of score_samples."""
         return float(self.score_samples(X).mean())
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Shaped[NDArray[Any], "n D"]:
-        """New rows, in the table's own values; others with every call, unless a random_state is given here or there."""
+        """New rows, in the table's own values; other rows with every call, unless a random_state is set or given."""
         check_is_fitted(self)
         chosen = self.random_state if random_state is None else random_state
         seed = int(check_random_state(chosen).randint(2**31))
@@ -118,10 +119,10 @@ class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin
 
 
 class MemImputer(OneToOneFeatureMixin, TransformerMixin, TableEstimator):  # type: ignore[misc]
-    """Fills in missing values, like `IterativeImputer`: fitted to rows with holes, it completes them and unseen ones.
+    """Fills in missing values, like `IterativeImputer`: fitted to incomplete rows, it completes them and new ones.
 
     Numbers become their conditional mean, counts rounded; of binary and categorical columns it is the likeliest level.
-    What was observed goes out as it came in. With `set_output(transform="pandas")` columns keep their own types.
+    Observed values are returned unchanged. With `set_output(transform="pandas")` columns keep their own types.
 
     Parameters
     ----------
@@ -129,7 +130,7 @@ class MemImputer(OneToOneFeatureMixin, TransformerMixin, TableEstimator):  # typ
         Draw from p(missing | observed) instead. A draw is a function of random_state and the row's content, so equal
         rows get equal draws; `set_params(random_state=...)` gives others, without another fit.
     add_indicator : bool
-        Append a column for every column that had holes in training: whether the value was missing.
+        Append an indicator of missing values for every column that had any in training.
     n_samples : int
         Importance samples of each row.
 
@@ -140,25 +141,26 @@ class MemImputer(OneToOneFeatureMixin, TransformerMixin, TableEstimator):  # typ
     _fitted = (*TableEstimator._fitted, "missing_")
 
     def fit(self, X: Any, y: Any = None) -> MemImputer:
-        """Learn from the rows of X, an array or a DataFrame with holes: NaN, None or pandas.NA."""
+        """Learn from the rows of X, an array or a DataFrame; missing values are NaN, None or pandas.NA."""
         super().fit(X, y)
         self.missing_ = np.flatnonzero(self._encoded(X).isnan().any(0).numpy()).tolist()
         return self
 
     def transform(self, X: Any) -> Any:
-        """X without holes. A row's answer depends on nothing but the row and random_state."""
+        """X with its missing values filled in. A row's result depends on nothing but the row and random_state."""
         check_is_fitted(self)
         values = self._read(X)[0]
         x = torch.from_numpy(self.columns_.encode(values, unseen=self.unseen))
         observed = ~x.isnan()
-        completed, holes = x.clone(), (~observed).any(1)
-        if bool(holes.any()):
-            completed[holes] = self._filled(x[holes], observed[holes])
-        gone = [tidy(name, column).missing for name, column in zip(self.columns_.names, values, strict=True)]
-        # What was there goes out bit by bit as it came in, a level that training never met too.
-        columns = [where_gone(g, new, old) for g, new, old in zip(gone, self._decoded(completed), values, strict=True)]
+        completed, incomplete = x.clone(), (~observed).any(1)
+        if bool(incomplete.any()):
+            completed[incomplete] = self._filled(x[incomplete], observed[incomplete])
+        missing = [tidy(name, column).missing for name, column in zip(self.columns_.names, values, strict=True)]
+        # Observed values are returned bit by bit, also levels that were not seen in training.
+        merged = zip(missing, self._decoded(completed), values, strict=True)
+        columns = [where_missing(absent, new, old) for absent, new, old in merged]
         if self.add_indicator:
-            columns += [gone[i].astype(np.float64) for i in self.missing_]
+            columns += [missing[i].astype(np.float64) for i in self.missing_]
         if _get_output_config("transform", self)["dense"] == "pandas":
             return self._frame(columns, X)
         return joined(columns)
@@ -183,11 +185,11 @@ class MemImputer(OneToOneFeatureMixin, TransformerMixin, TableEstimator):  # typ
 
         names = self.get_feature_names_out()
         index, types = (X.index, list(X.dtypes)) if hasattr(X, "iloc") else (None, [])
-        found = pd.DataFrame(dict(zip(names, columns, strict=True)), index=index)
-        for name, own in zip(names, types, strict=False):
+        frame = pd.DataFrame(dict(zip(names, columns, strict=True)), index=index)
+        for name, dtype in zip(names, types, strict=False):
             with suppress(TypeError, ValueError):
-                found[name] = found[name].astype(own)
-        return found
+                frame[name] = frame[name].astype(dtype)
+        return frame
 
 
 __all__: Sequence[str] = ["MemDensity", "MemImputer"]

@@ -29,16 +29,16 @@ from memgen.training.state import State, begin
 from memgen.training.statistics import collect_statistics
 
 CHECKS = 40
-"""How often validation rows are scored during a training, at most."""
+"""The most times that validation rows are scored during a training."""
 VALIDATION_SAMPLES = 100
 WIDEST = 300
-"""Encoded columns of which a linear model is made, whose price is their cube."""
+"""The most encoded columns for which a linear model is computed; its time grows with their cube."""
 ROWS = 64
-"""Scored at a time."""
+"""Rows that are scored at a time."""
 
 
 class Trained(NamedTuple):
-    """What a training brought."""
+    """The result of a training."""
 
     model: DGM
     epochs: int
@@ -51,8 +51,8 @@ class Trained(NamedTuple):
 def train_table(
     model: DGM, data: Dataset, recipe: Recipe, again: bool, patience: Callable[[int], int], verbose: bool
 ) -> Trained:
-    """Train to the end or until validation rows are scored no better. The best weights are the result, or a linear
-    model, probabilistic PCA, if they are no better than that."""
+    """Train until validation rows score no better, at most to the end. The result is the best weights, or probabilistic
+    PCA, a linear model, where these are no better than it."""
     epochs = recipe.epochs
     watched = data if data.valid is not None and len(data.valid) else replace(data, valid=None)
     ready = prepare(recipe, watched, model=model)
@@ -67,8 +67,8 @@ def train_table(
     watch = Watch(ready)
     if (first := watch.score(state, ready).valid) is not None:
         state.best.offer(state.result, 0, first)
-    shown = Progress("fit", epochs, "epoch") if verbose else nullcontext()
-    with shown as progress, closing(stages(ready, state, score=watch.score)) as stream:
+    display = Progress("fit", epochs, "epoch") if verbose else nullcontext()
+    with display as progress, closing(stages(ready, state, score=watch.score)) as stream:
         for epoch, state in stream:
             if progress is not None:
                 progress.to(epoch.epoch, watch.note)
@@ -78,40 +78,44 @@ def train_table(
     if linear is None or is_better(watch.best_bounds, linear):
         return Trained(model, state.epoch, watch.scores, False)
     assert data.valid is not None
-    rows = torch.cat([data.train, data.valid])  # a closed form, for which nothing need be held out
+    rows = torch.cat([data.train, data.valid])  # a closed form needs no held-out rows
     model.likelihood.adapt(rows)
     return Trained(linear_of(model, rows), state.epoch, watch.scores, True)
 
 
 def linear_of(model: DGM, rows: Float[Tensor, "n D"]) -> DGM:
-    """The same model as probabilistic PCA of the rows, all layers silent."""
+    """A copy of the model set to probabilistic PCA of the rows, with the layers' weights in the heads at zero."""
     linear = copy.deepcopy(model)
     start_linear(linear, rows)
     return linear.eval()
 
 
 def is_better(bounds: Float64[Tensor, " m"], linear: Float64[Tensor, " m"]) -> bool:
-    """By more than the standard error over the rows: a few of them should not talk us out of a linear model."""
+    """Whether the bounds exceed those of the linear model by more than the standard error over the rows."""
     gain = bounds - linear
     return len(gain) > 1 and float(gain.mean()) > standard_error(gain)
 
 
 def log_p(model: DGM, x: Float[Tensor, "N D"], samples: int, seed: int) -> Float64[Tensor, " N"]:
-    """log p of what is observed of each row, where Q knows complete rows alone: of rows with holes by the weights of
-    importance sampling around completed rows."""
-    holes, keys = x.isnan().any(1), row_keys(x)
-    found = torch.zeros(len(x), dtype=torch.float64)
-    whole = (~holes).nonzero()[:, 0]
-    if len(whole):
-        own = [keys[i] for i in whole.tolist()]
-        found[whole] = log_likelihood(model, Batch.of(x[whole]), samples, seed=seed, batch_size=ROWS, keys=own).log_p
-    some = holes.nonzero()[:, 0]
-    if len(some):
-        own, rows = [keys[i] for i in some.tolist()], x[some]
+    """log p of the observed values of each row, for a Q that was made for complete rows alone.
+
+    Of an incomplete row it is estimated by importance sampling, with z proposed from the completed row.
+    """
+    incomplete, keys = x.isnan().any(1), row_keys(x)
+    scores = torch.zeros(len(x), dtype=torch.float64)
+    complete = (~incomplete).nonzero()[:, 0]
+    if len(complete):
+        chosen_keys = [keys[i] for i in complete.tolist()]
+        scores[complete] = log_likelihood(
+            model, Batch.of(x[complete]), samples, seed=seed, batch_size=ROWS, keys=chosen_keys
+        ).log_p
+    partial = incomplete.nonzero()[:, 0]
+    if len(partial):
+        chosen_keys, rows = [keys[i] for i in partial.tolist()], x[partial]
         steps = max(2, samples)
-        result = impute(model, Batch.of(rows), "importance", steps=steps, seed=seed, keys=own)
-        found[some] = result.log_observed
-    return found
+        result = impute(model, Batch.of(rows), "importance", steps=steps, seed=seed, keys=chosen_keys)
+        scores[partial] = result.log_observed
+    return scores
 
 
 class Watch:
@@ -122,11 +126,11 @@ class Watch:
         self.scores: dict[int, float] = {}
         """Epoch -> mean bound."""
         self.best_bounds = torch.zeros(0, dtype=torch.float64)
-        """Of every validation row, by the weights that scored best."""
+        """The bound of every validation row, by the weights that scored best."""
 
     @torch.no_grad()
     def bounds(self, model: GenerativeModel, valid: Float[Tensor, "m D"]) -> Float64[Tensor, " m"]:
-        """Of every validation row."""
+        """The bound of every validation row."""
         seed = self.ready.recipe.training.seed
         noise = model.noise(VALIDATION_SAMPLES, len(valid), generator(seed, Purpose.EVALUATION))
         model.train(False)

@@ -1,4 +1,4 @@
-"""Values as scikit-learn and pandas hand them in and want them back."""
+"""Conversions between the values of a table and the arrays of scikit-learn and pandas."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def joined(columns: list[NDArray[Any]]) -> Shaped[NDArray[Any], "N D"]:
     return np.stack([column.astype(object if text else np.float64) for column in columns], 1)
 
 
-def where_gone(gone: NDArray[np.bool_], new: NDArray[Any], old: NDArray[Any]) -> NDArray[Any]:
-    """The new value where the old one is gone."""
+def where_missing(missing: NDArray[np.bool_], new: NDArray[Any], old: NDArray[Any]) -> NDArray[Any]:
+    """The new value where the old one is missing."""
     if new.dtype == object or old.dtype == object:
         if new.dtype != object:
-            old = np.where(gone, np.nan, old).astype(np.float64)
-            return np.where(gone, new.astype(np.float64), old)
-        return np.where(gone, new, old.astype(object))
-    return np.where(gone, new.astype(np.float64), old.astype(np.float64)) if gone.any() else old
+            old = np.where(missing, np.nan, old).astype(np.float64)
+            return np.where(missing, new.astype(np.float64), old)
+        return np.where(missing, new, old.astype(object))
+    return np.where(missing, new.astype(np.float64), old.astype(np.float64)) if missing.any() else old
 
 
 def is_auto(value: Any) -> bool:
@@ -34,7 +34,7 @@ def is_auto(value: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """NumPy's numbers and tuples as TOML and JSON have them."""
+    """NumPy's numbers and tuples as values of TOML and JSON."""
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
     return [plain(entry) for entry in value] if isinstance(value, (list, tuple)) else value
@@ -48,7 +48,7 @@ def as_text(value: Any) -> Any:
 
 
 def checked(column: NDArray[Any]) -> NDArray[Any]:
-    """scikit-learn wants a TypeError for objects that are neither numbers nor text."""
+    """Raise the TypeError that scikit-learn requires for objects that are neither numbers nor text."""
     if column.dtype == object:
         for value in column:
             if isinstance(value, (dict, list, tuple, set)):

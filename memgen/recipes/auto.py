@@ -11,14 +11,14 @@ from typing import Any
 from memgen.recipes.settings import Recipe
 
 STEPS = 800
-"""Of a training on FEW rows; more rows get more, by the root of their number."""
+"""Steps of a training on FEW rows; with more rows they grow as the square root of the number of rows."""
 FEW = 500
 EPOCHS = 20
-"""At least."""
+"""The least number of epochs."""
 
 
 def auto_recipe(rows: int, columns: int, encoded: int, image: bool = False) -> Recipe:
-    """The recipe `auto` for so many training rows and columns, of which Q sees `encoded`, one per category.
+    """The recipe `auto` for a number of training rows and columns; `encoded` counts the inputs of Q, one per category.
 
     >>> auto_recipe(500, 10, 10).model.latent
     (9,)

@@ -36,7 +36,7 @@ def likelihood_name(recipe: Recipe) -> str:
 
 
 def form_of(recipe: Recipe) -> Form:
-    """What is known of the rows without reading them: all of a data set, nothing of the user's own.
+    """The form of the rows as far as it is known without reading them: nothing is known of the user's own data.
 
     >>> form_of(Recipe()).shape
     (8, 8)

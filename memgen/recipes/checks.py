@@ -1,4 +1,4 @@
-"""What is wrong with a recipe, in words: all of it at once, a line each."""
+"""What is wrong with a recipe: every problem is reported at once, one line each."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ WORDS = {
     "less_than_equal": "must be at most {le:g}",
     "less_than": "must be below {lt:g}",
 }
-"""Of the kinds of errors that the validation reports."""
+"""Type of a pydantic error -> what the setting must be."""
 
 Section = TypeVar("Section")
 
 
 class ExpectedError(ValueError):
-    """What a setting must be; its value is told after that."""
+    """What a setting must be; the message goes on with its value."""
 
 
 def choice(*choices: str) -> AfterValidator:
@@ -85,22 +85,22 @@ def made(kind: type[Section], table: dict[str, Any], where: str, problems: list[
     try:
         return kind(**table)
     except ValidationError as error:
-        wrong = {str(found["loc"][0]): None for found in error.errors()}
+        wrong = {str(detail["loc"][0]): None for detail in error.errors()}
         problems += [f"{where}{line}" for line in _lines(kind, error)]
         return kind(**{key: value for key, value in table.items() if key not in wrong})
 
 
 def _lines(kind: type, error: ValidationError) -> Iterator[str]:
-    for found in error.errors(include_url=False):
-        key, value = str(found["loc"][0]), found["input"]
-        cause = found.get("ctx", {}).get("error")
-        if found["type"] == "unexpected_keyword_argument":
+    for detail in error.errors(include_url=False):
+        key, value = str(detail["loc"][0]), detail["input"]
+        cause = detail.get("ctx", {}).get("error")
+        if detail["type"] == "unexpected_keyword_argument":
             yield f": {unknown('key', key, [entry.name for entry in fields(kind)])}"
         elif isinstance(cause, MemgenError):
             yield f".{key}: {cause}"
         else:
-            said = str(cause) if cause is not None else WORDS[found["type"]].format(**found.get("ctx", {}))
-            yield f".{key} {said}, not {_short(value)}"
+            requirement = str(cause) if cause is not None else WORDS[detail["type"]].format(**detail.get("ctx", {}))
+            yield f".{key} {requirement}, not {_short(value)}"
 
 
 def _short(value: Any) -> str:
@@ -112,15 +112,15 @@ def _short(value: Any) -> str:
 
 
 def contradictions(recipe: Recipe) -> list[str]:
-    """What no single setting shows: lengths that must agree, estimators that do not fit the bound."""
-    found = [*_of_data(recipe.data), *_of_model(recipe.model)]
+    """Conflicts between settings: lengths that must agree, estimators that do not fit the bound."""
+    problems = [*_of_data(recipe.data), *_of_model(recipe.model)]
     names = [stage.name for stage in recipe.stages]
     if not names or len(set(names)) < len(names):
-        found.append(f"every stage needs a name of its own, and these are {', '.join(names) or 'none'}")
+        problems.append(f"every stage needs a name of its own, and these are {', '.join(names) or 'none'}")
     for stage in recipe.stages:
         place = "" if len(recipe.stages) == 1 else f"stage {stage.name}: "
-        found += [place + line for line in _of_stage(stage, recipe)]
-    return found
+        problems += [place + line for line in _of_stage(stage, recipe)]
+    return problems
 
 
 def _of_data(data: Data) -> Iterator[str]:
@@ -167,7 +167,7 @@ def _of_stage(stage: Stage, recipe: Recipe) -> Iterator[str]:
 
 
 def warn_of_bias(recipe: Recipe) -> None:
-    """Say where an estimator is known to be biased."""
+    """Warn where an estimator is known to be biased."""
     for stage in recipe.stages:
         objective = stage.objective
         if objective.estimator == "stl" and objective.bound == "importance" and objective.samples > 1:

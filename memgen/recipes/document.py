@@ -66,7 +66,7 @@ def parse(text: str, where: str) -> Table:
 
 
 def _depth(text: str) -> int:
-    """Of brackets, or of the parts of a dotted key."""
+    """The nesting depth of brackets, or the number of parts of a dotted key."""
     bare = TEXTS.sub("_", text)
     depth = deepest = 0
     for bracket in re.findall(r"[\[\]{}]", bare):
@@ -118,7 +118,7 @@ def schedule_of(name: str) -> Table:
 
 
 def resolve(table: Table, where: str, schedule: str | None = None) -> Table:
-    """The same with everything that it refers to, and every stage with its whole objective and training."""
+    """The table with the recipe that it extends and its schedule filled in; every stage gets all its settings."""
     table = _extended(_checked(table, where), where)
     if "stage" in table and (schedule or "schedule" in table):
         raise MemgenError(f"{where}: it has [[stage]] tables of its own, so it can have no schedule; leave one out")
@@ -169,7 +169,7 @@ def _checked(table: Table, where: str) -> Table:
 
 
 def _extended(table: Table, where: str) -> Table:
-    """With the settings of the shipped recipe that it extends, and of that which this one extends."""
+    """The table with the settings of the shipped recipe that it extends, recursively."""
     if "extends" not in table:
         return table
     try:
@@ -177,8 +177,8 @@ def _extended(table: Table, where: str) -> Table:
     except MemgenError as error:
         raise MemgenError(f"{where}: extends: {error}") from None
     sections = {key: {**base.get(key, {}), **table.get(key, {})} for key in SECTIONS}
-    kept: Table = {} if "stage" in table else {key: base[key] for key in ("schedule", "stage") if key in base}
-    return {**kept, **table, **sections}
+    inherited: Table = {} if "stage" in table else {key: base[key] for key in ("schedule", "stage") if key in base}
+    return {**inherited, **table, **sections}
 
 
 def _stage(entry: Table, sections: Table) -> Table:
@@ -213,24 +213,24 @@ def _listed(section: Table) -> Table:
 
 
 def compact(table: Table) -> Table:
-    """A resolved table as a file has it: what all stages share stands in [objective] and [training]."""
+    """A resolved table as in a file: settings that are equal in all stages are in [objective] and [training]."""
     stages = table["stages"]
     shared = {
         part: {key: value for key, value in stages[0][part].items() if all(s[part][key] == value for s in stages)}
         for part in OF_STAGE
     }
-    found: Table = {"about": table["about"], "data": table["data"], "model": table["model"], **shared}
+    result: Table = {"about": table["about"], "data": table["data"], "model": table["model"], **shared}
     if [stage["name"] for stage in stages] != [MAIN]:
-        found["stage"] = [
+        result["stage"] = [
             {"name": stage["name"]}
             | {key: value for part in OF_STAGE for key, value in stage[part].items() if key not in shared[part]}
             for stage in stages
         ]
-    return found
+    return result
 
 
 def position(name: str, names: Sequence[str]) -> int:
-    """Of a stage among all."""
+    """The index of a stage among all stages."""
     if name not in names:
         raise unknown("stage", name, names)
     return list(names).index(name)
@@ -265,7 +265,7 @@ def _places(table: Table, section: str, name: str) -> list[tuple[Table, str]]:
 
 
 def parse_value(text: str) -> Any:
-    """A TOML value; a bare word is a text, because nobody quotes on a command line."""
+    """A TOML value; a bare word is a text, so that no quotes are needed on a command line."""
     try:
         return parse(f"value = {text}", "value")["value"]
     except MemgenError:  # not TOML, or too long or too deep
@@ -277,15 +277,15 @@ def differences(mine: Table, theirs: Table) -> list[str]:
     names = [", ".join(stage["name"] for stage in table["stages"]) for table in (mine, theirs)]
     alike = names[0] == names[1]
     ours, others = (_flat(table, alike) for table in (mine, theirs))
-    found = [f"{key} was {value!r}, is {others[key]!r}" for key, value in ours.items() if value != others[key]]
-    return found if alike else [*found, f"the stages were {names[0]}, are {names[1]}"]
+    changes = [f"{key} was {value!r}, is {others[key]!r}" for key, value in ours.items() if value != others[key]]
+    return changes if alike else [*changes, f"the stages were {names[0]}, are {names[1]}"]
 
 
 def _flat(table: Table, stages: bool) -> Table:
     """Settings by their names, with those of the stages or without."""
-    found = {f"{part}.{key}": value for part in ("data", "model") for key, value in table[part].items()}
+    settings = {f"{part}.{key}": value for part in ("data", "model") for key, value in table[part].items()}
     for stage in table["stages"] if stages else ():
         for part in OF_STAGE:
             place = part if len(table["stages"]) == 1 else f"stage.{stage['name']}"
-            found |= {f"{place}.{key}": value for key, value in stage[part].items()}
-    return found
+            settings |= {f"{place}.{key}": value for key, value in stage[part].items()}
+    return settings

@@ -1,4 +1,4 @@
-"""Recipe: every setting of a model and its training, validated at the door.
+"""Recipe: every setting of a model and its training, validated when it is read.
 
 The tables ATTENTIONS, SPARSE_ATTENTIONS, COMPOSITIONS, NORMS, LIKELIHOODS, BOUNDS, ESTIMATORS and DATASETS say which
 names exist. How a recipe is written as TOML is the subject of document.py, what is wrong with one that of checks.py.
@@ -137,7 +137,7 @@ class Training:
     warmup_steps: int = Field(default=0, ge=0, description="steps in which the rate rises linearly from 0")
     final_rate: float = Field(default=0.01, ge=0, le=1, description="cosine: the last rate, as a fraction of the first")
     decay: float = Field(default=1.0, gt=0, le=1, description="step: factor of the rate ...")
-    decay_every: int = Field(default=1, ge=1, description="step: ... applied every so many epochs ...")
+    decay_every: int = Field(default=1, ge=1, description="step: ... applied at intervals of this many epochs ...")
     decay_after: int = Field(default=0, ge=0, description="step: ... after this epoch")
     clip_norm: float = Field(
         default=5.0, ge=0, description="gradients are scaled to at most this global norm; 0 for never"
@@ -184,26 +184,26 @@ class Recipe:
     stages: tuple[Stage, ...] = (Stage(),)
 
     def __post_init__(self) -> None:
-        if found := contradictions(self):
-            raise MemgenError("\n".join(found))
+        if problems := contradictions(self):
+            raise MemgenError("\n".join(problems))
 
     @property
     def objective(self) -> Objective:
-        """Of the last stage."""
+        """The objective of the last stage."""
         return self.stages[-1].objective
 
     @property
     def training(self) -> Training:
-        """Of the last stage."""
+        """The training of the last stage."""
         return self.stages[-1].training
 
     @property
     def epochs(self) -> int:
-        """Of all stages."""
+        """The epochs of all stages."""
         return self.epochs_before(len(self.stages))
 
     def epochs_before(self, stage: int) -> int:
-        """Of the stages before this one, counted from 0."""
+        """The epochs of the stages before this one, counted from 0."""
         return sum(entry.training.epochs for entry in self.stages[:stage])
 
     def stage(self, index: int) -> Recipe:
@@ -218,7 +218,7 @@ class Recipe:
     @staticmethod
     def from_dict(table: dict[str, Any], where: str = "recipe", schedule: str | None = None) -> Recipe:
         """A recipe from nested dictionaries, with what it `extends` and its `schedule` looked up; every unknown key,
-        wrong type and wrong value is said, a line each."""
+        wrong type and wrong value is reported, one line each."""
         return _validated(document.resolve(table, where, schedule), where)
 
     @staticmethod
@@ -239,7 +239,7 @@ class Recipe:
         return Recipe.from_toml(document.read_text(path), str(path), schedule)
 
     def to_dict(self) -> dict[str, Any]:
-        """Nested dictionaries as they stand in a TOML file: what all stages share, then a table for each of them."""
+        """Nested dictionaries as in a TOML file: the settings that are equal in all stages, then a table per stage."""
         return document.compact(document.plain(self))
 
     def to_toml(self) -> str:
@@ -266,7 +266,7 @@ def recipe_names() -> list[str]:
 
 
 def _validated(table: dict[str, Any], where: str) -> Recipe:
-    """A recipe of a resolved table, in which every stage has its own objective and training."""
+    """The recipe of a resolved table, in which every stage has its own objective and training."""
     problems: list[str] = []
     data = made(Data, table["data"], "data", problems)
     model = made(Model, table["model"], "model", problems)

@@ -1,4 +1,4 @@
-"""The rows of a step: how many, binarised anew where they are grey levels, refused where a model cannot read them."""
+"""The rows of a step: their number, the binarisation of grey levels, and checks that a model can score them."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def batch_sizes(rows: int, settings: Training) -> list[int]:
             )
         return [settings.batch_size] * (rows // settings.batch_size)
     steps = math.ceil(rows / settings.batch_size)
-    size, more = divmod(rows, steps)
-    return [size + 1] * more + [size] * (steps - more)
+    size, remainder = divmod(rows, steps)
+    return [size + 1] * remainder + [size] * (steps - remainder)
 
 
 def byte_levels(rows: Float[Tensor, "N D"]) -> UInt8[Tensor, "N D"] | None:
-    """v of values v/256 with v = 0 ... 255, as MNIST's are; None if any value is another."""
+    """v of values v/256 with v = 0 ... 255, such as MNIST's; None if any value has another form."""
     levels = (256 * rows).to(torch.uint8)
     return levels if bool((levels.to(rows) == 256 * rows).all()) else None
 
@@ -51,13 +51,14 @@ def drawn(
     chosen: Int[Tensor, " B"],
     random: torch.Generator,
 ) -> Float[Tensor, "B D"]:
-    """Every value as 0 or 1 with the probability that it names. Where a byte says it, a random byte below v has exactly
-    the probability v/256, and eight of them come from one draw.
+    """Binarise the chosen rows: each value is 1 with the probability that it gives.
+
+    For values v/256 a random byte is below v with exactly that probability, and one draw yields eight bytes.
     """
     if levels is None:
         x = rows[chosen]
         return (torch.rand(x.shape, generator=random, device=x.device) < x).to(x)
-    v = levels.index_select(0, chosen)  # and not levels[chosen], bytes and not bools: a third of the time for the same
+    v = levels.index_select(0, chosen)  # faster than levels[chosen]; bytes are faster than bools
     words = torch.empty(-(-v.numel() // 8), dtype=torch.int64, device=v.device).random_(
         -(2**63), None, generator=random
     )
@@ -89,5 +90,5 @@ def check_rows(model: GenerativeModel, rows: Rows, stochastic: bool, what: str) 
         if stochastic and bool(((x < 0) | (x > 1)).any()):
             low, high = float(x.min()), float(x.max())
             raise MemgenError(f"{what} is to be binarised, so it must lie in [0, 1]; it goes from {low:g} to {high:g}")
-        # Rounding stands for any outcome of the binarisation; it keeps a NaN, which is then reported with its place.
+        # Rounding is one possible binarisation. It keeps NaN, which is then reported with its position.
         check_values(model.likelihood, x.round() if stochastic else x, what, model.mask, part.start or 0)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def execution_path() -> str:
-    """For the record of a run: the bits of its result depend on it."""
+    """The path for the record of a run, whose result depends on it in the last bits."""
     return "accelerated" if accelerate.available() else "plain"
 
 
@@ -43,16 +43,16 @@ def _flush(on: bool) -> None:
 
 
 class PlannedSteps:
-    """The accelerated steps of a model so far, by objective, rows of a batch and number of threads."""
+    """The planned steps of a model so far, by objective, rows of a batch and number of threads."""
 
     def __init__(self) -> None:
         self.steps: dict[tuple[Objective, int, int], PlannedStep | SingleStep | None] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PlannedSteps:
-        return PlannedSteps()  # a step knows its model by addresses
+        return PlannedSteps()  # a step holds addresses of its model's tensors
 
     def find(self, model: GenerativeModel, objective: Objective, batch: Batch) -> PlannedStep | SingleStep | None:
-        """The step for this batch; None if it is autograd's."""
+        """The planned step for this batch; None where autograd is used."""
         if batch.observed is not None or not isinstance(model, DGM):
             return None
         key = objective, len(batch.x), torch.get_num_threads()

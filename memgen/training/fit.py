@@ -1,4 +1,4 @@
-"""Training: `fit` is an iterator of epochs, stage by stage; all that a resumed run needs is in one State."""
+"""Training: `fit` is an iterator of epochs, stage by stage; one State holds all that a resumed run needs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class NonFiniteError(FailedError):
 
 
 class Bounds(NamedTuple):
-    """Of the present model, on rows that are always the same."""
+    """Bounds of the present model, on a fixed set of rows."""
 
     train: float | None = None
     valid: float | None = None
@@ -47,22 +47,23 @@ class Bounds(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """What is known after an epoch."""
+    """The report of an epoch."""
 
     epoch: int
     """Counted from 1, through all stages."""
     loss: float
     """-bound + local reconstruction, mean over the epoch's steps."""
     bound: float
-    """Mean over the epoch's steps, in nats: the weights change on the way, the binarisation is new each time."""
+    """Mean over the epoch's steps, in nats, while the weights change and each step has a new binarisation."""
     rate: float
     seconds: float
     train_bound: float | None = None
-    """At intervals: the bound with evaluate_samples samples on training rows, binarised once, exact statistics ..."""
+    """At intervals: the bound on training rows, with evaluate_samples samples, a fixed binarisation and exact
+    batch-norm statistics."""
     valid_bound: float | None = None
-    """... and the same on validation rows, where there are any that are held out: over-fitting shows in the gap."""
+    """The same on validation rows, where any are held out; the gap between the two shows over-fitting."""
     slots_used: float | None = None
-    """Then too, of memories that are read by index: the fraction of slots that any row has read so far."""
+    """At the same intervals, for memories read by index: the fraction of slots that any row has read so far."""
     stage: str = "main"
 
 
@@ -72,7 +73,7 @@ Evaluate = Callable[[State, Prepared], Bounds]
 
 
 def evaluate(state: State, ready: Prepared) -> Bounds:
-    """The bounds that a training reports of itself at intervals."""
+    """The bounds that training reports at intervals."""
     settings, data = ready.recipe.stages[state.stage].training, ready.data
     train = _score(state.result, data, "train", settings.evaluate_rows, settings.evaluate_samples, settings.seed)
     if ready.recipe.data.train_on != "train" or data.valid is None:
@@ -124,8 +125,8 @@ def stages(
     tick: Tick = lambda state, steps: None,
     score: Evaluate = evaluate,
 ) -> Generator[tuple[Epoch, State], None, None]:
-    """The same from a state on: each epoch, with the state after it. A stage begins with a new state. `until`: how many
-    stages of the recipe, if not all; `score` is asked for the bounds at intervals."""
+    """Train from a given state: yields each epoch with the state after it. A stage begins with a new state. `until`:
+    the number of stages to train, by default all. `score` computes the bounds at intervals."""
     ready = ready.on(state.order.device)
     warn_of_bias(ready.recipe)
     while True:
@@ -138,7 +139,7 @@ def stages(
 
 
 def _stage(ready: Prepared, state: State, tick: Tick, score: Evaluate) -> Generator[tuple[Epoch, State], None, None]:
-    """The epochs of the state's stage that are to come."""
+    """Train the remaining epochs of the state's stage."""
     recipe, sizes = ready.recipe.stage(state.stage), list(ready.sizes[state.stage])
     while state.epoch < recipe.training.epochs:
         clock = time.perf_counter() - state.seconds
@@ -148,7 +149,7 @@ def _stage(ready: Prepared, state: State, tick: Tick, score: Evaluate) -> Genera
         if state.step == 0:
             state.order = torch.randperm(len(ready.rows), generator=state.generator, device=state.order.device)
             state.log = torch.zeros(len(sizes), 3, device=state.order.device)
-        with flushed_denormals():  # without the first a step takes 3 times as long at K = 50
+        with flushed_denormals():  # with denormal numbers a step takes 3 times as long at K = 50
             for chosen in state.order[: sum(sizes)].split(sizes)[state.step :]:
                 batch = read(ready.rows, ready.levels, chosen, ready.data.stochastic, state.generator)
                 state.log[state.step] = train_step(state, batch, recipe, len(sizes))
@@ -171,8 +172,8 @@ def train_step(state: State, batch: Batch, recipe: Recipe, steps: int) -> Float[
     beta = min(1.0, t / (steps * objective.kl_warmup_epochs)) if objective.kl_warmup_epochs else 1.0
     samples = objective.samples + (objective.estimator in CHOOSING)
     noise = model.noise(samples, len(batch.x), state.generator)
-    # `step_loss` says what is computed. For the paper's models accelerate/ has the same loss and gradients, with the KL
-    # term in full.
+    # `step_loss` defines the loss. For the paper's models accelerate/ computes the same loss and gradients, with the KL
+    # term at full weight.
     whole = state.compiled is None and beta == 1
     step = state.planned.find(model, objective, batch) if whole else None
     if step is not None:
@@ -227,7 +228,7 @@ def finish_epoch(state: State, ready: Prepared, score: Evaluate) -> Epoch:
     due = settings.evaluate_every > 0 and (last or state.epoch % settings.evaluate_every == 0)
     bounds, used = Bounds(), None
     if due or last:
-        state.planned = PlannedSteps()  # its buffers would lie idle while rows are scored
+        state.planned = PlannedSteps()  # frees its buffers while rows are scored
         state.optimizer.catch_up(settings.ema)
         collect_unchecked(state.result, ready.rows, ready.data.stochastic, settings.seed)
     if due:

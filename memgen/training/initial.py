@@ -27,11 +27,11 @@ from memgen.core.model import DGM, GenerativeModel
 from memgen.errors import MemgenError
 
 ITERATIONS = 50
-"""Of EM, where values are missing, at most."""
+"""The most iterations of EM, which is used where values are missing."""
 LEAST = 1e-4
 """The least sigma^2, in units of the standardised columns."""
 TINY = 1e-8
-"""Added to variances, so that a column that says the same as others leaves a matrix that has an inverse."""
+"""Added to variances, so that a column that depends linearly on others leaves an invertible matrix."""
 TOLERANCE = 1e-4
 """EM stops when no covariance changes by more than this, in units of the variance."""
 CHUNK = 1 << 22
@@ -47,7 +47,7 @@ def start_mean(model: GenerativeModel, x: Float[Tensor, "N D"]) -> None:
 def start_linear(model: GenerativeModel, x: Float[Tensor, "N D"]) -> None:
     """Give P and Q of the first level the values of probabilistic PCA of the rows x, in which NaN is missing.
 
-    The layers keep their random values, but the heads do not listen to them yet.
+    The layers keep their random values, but the heads give them weight zero.
     """
     if not isinstance(model, DGM) or not (model.p[0].skip and model.q[0].skip):
         raise MemgenError("model.start linear needs model.skip=true, the linear path around the layers")
@@ -84,8 +84,10 @@ def principal(covariance: Float64[Tensor, "E E"], latent: int) -> tuple[Float64[
 def gaussian(
     y: Float64[Tensor, "N E"], observed: Bool[Tensor, "N E"]
 ) -> tuple[Float64[Tensor, " E"], Float64[Tensor, "E E"]]:
-    """Mean and covariance of rows with holes, of highest likelihood, by EM: a hole is filled by its conditional mean
-    given the rest of its row, and its conditional covariance is added.
+    """The maximum-likelihood mean and covariance of incomplete rows, by EM.
+
+    A missing value is filled by its conditional mean given the observed part of its row; its conditional covariance is
+    added.
     """
     n, known = len(y), observed.to(y)
     mean = (y * known).sum(0) / known.sum(0).clamp_min(1)
@@ -97,13 +99,13 @@ def gaussian(
     for _ in range(ITERATIONS):
         before, extra = covariance, torch.zeros_like(covariance)
         counts = torch.bincount(which, minlength=len(patterns)).to(y)
-        for some in torch.arange(len(patterns)).split(max(1, CHUNK // covariance.numel())):
-            gain, rest = _regression(patterns[some], covariance)
-            rows = ((which >= some[0]) & (which <= some[-1])).nonzero()[:, 0]
+        for chosen in torch.arange(len(patterns)).split(max(1, CHUNK // covariance.numel())):
+            gain, rest = _regression(patterns[chosen], covariance)
+            rows = ((which >= chosen[0]) & (which <= chosen[-1])).nonzero()[:, 0]
             known = torch.where(observed[rows], y[rows] - mean, 0.0)
-            guess = mean + (gain[which[rows] - some[0]] @ known.unsqueeze(2)).squeeze(2)
+            guess = mean + (gain[which[rows] - chosen[0]] @ known.unsqueeze(2)).squeeze(2)
             filled[rows] = torch.where(observed[rows], y[rows], guess)
-            extra += torch.einsum("p,pij->ij", counts[some], rest)
+            extra += torch.einsum("p,pij->ij", counts[chosen], rest)
         mean = filled.mean(0)
         covariance = _regular(((filled - mean).T @ (filled - mean) + extra) / n)
         if float((covariance - before).abs().max()) < TOLERANCE * float(covariance.diagonal().mean()):
@@ -114,14 +116,15 @@ def gaussian(
 def _regression(
     patterns: Bool[Tensor, "patterns E"], covariance: Float64[Tensor, "E E"]
 ) -> tuple[Float64[Tensor, "patterns E E"], Float64[Tensor, "patterns E E"]]:
-    """Of each pattern of observed columns: the matrix that predicts the holes, and their conditional covariance."""
+    """For each pattern of observed columns: the matrix that predicts the missing values, and their conditional
+    covariance."""
     both = patterns.unsqueeze(1) & patterns.unsqueeze(2)
-    # Rows and columns of holes become those of the identity: the inverse is then that of the observed part.
+    # Rows and columns of missing values become those of the identity: the inverse is then that of the observed part.
     seen = torch.where(both, covariance, torch.diag_embed((~patterns).to(covariance)))
     from_seen = torch.where(patterns.unsqueeze(2), covariance, 0.0)
     gain = torch.linalg.solve(seen, from_seen).mT
-    holes = ~patterns
-    rest = torch.where(holes.unsqueeze(1) & holes.unsqueeze(2), covariance - gain @ from_seen, 0.0)
+    missing = ~patterns
+    rest = torch.where(missing.unsqueeze(1) & missing.unsqueeze(2), covariance - gain @ from_seen, 0.0)
     return gain, rest
 
 

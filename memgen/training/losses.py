@@ -38,8 +38,10 @@ def check_compilable(model: GenerativeModel, recipe: Recipe) -> None:
 
 
 def compiled_loss(model: GenerativeModel, recipe: Recipe) -> Value:
-    """The same by torch.compile, which makes one loop of neighbouring formulas; a step at K = 1 takes 0.9 of the time
-    that it takes with autograd and the C kernels, which stay out of it (benchmarks/pieces.py --compile).
+    """`step_loss` by torch.compile, which fuses neighbouring operations into one loop.
+
+    A step at K = 1 takes 0.9 of its time with autograd and the C kernels, which a compiled loss does not use
+    (benchmarks/pieces.py --compile).
     """
     check_compilable(model, recipe)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Settings(NamedTuple):
-    """Of one step."""
+    """The settings of one step."""
 
     rate: float
     epsilon: float
@@ -44,7 +44,7 @@ class Settings(NamedTuple):
 
 @dataclass
 class Slot:
-    """A parameter and what the optimizer knows of it."""
+    """A parameter and the optimizer's state for it."""
 
     name: str
     value: nn.Parameter
@@ -85,7 +85,7 @@ class Adam:
             Slot(
                 name,
                 parameter,
-                # Zeros are written now: rows that are first met while training would cost a page fault each.
+                # Zeros are written now: otherwise the first use of a row in training costs a page fault.
                 torch.zeros_like(parameter),
                 torch.zeros_like(parameter),
                 averages.get(name),
@@ -96,7 +96,7 @@ class Adam:
         self.accelerated: AdamStep | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "accelerated": None}  # it knows its tensors by addresses; those of a copy are others
+        return {**self.__dict__, "accelerated": None}  # it holds addresses of tensors, which differ in a copy
 
     def clear(self) -> None:
         """Forget the gradients."""
@@ -123,11 +123,11 @@ class Adam:
         return norm
 
     def _decay(self, settings: Settings) -> float:
-        """Of the average; its first value is a copy."""
+        """The decay of the average; its first value is a copy of the weights."""
         return settings.ema if self.t > 1 else 0.0
 
     def _read(self, slot: Slot, settings: Settings) -> Rows:
-        """What a step has read of a row-sparse parameter; an average has missed ema^(steps in which the row stood)."""
+        """The rows of a row-sparse parameter that a step has read. An average lags by ema^(steps without an update)."""
         assert slot.last is not None
         gradient = _rows_once(slot)
         rows = gradient.indices()[0]
@@ -161,7 +161,7 @@ class Adam:
         for moments, gradient, index, missed in read:
             tensors = [moments.value.data, moments.first, moments.second]
             w, m_1, m_2 = (tensor[index] for tensor in tensors)
-            # The average catches up with the steps in which the row stood still.
+            # The average catches up with the steps in which the row did not change.
             average = moments.average
             caught_up = [] if average is None else [torch.lerp(w, average[index], missed.unsqueeze(1))]
             self._formulas([w], [gradient * scale], [m_1], [m_2], caught_up, settings)
@@ -180,7 +180,7 @@ class Adam:
         average: list[Tensor],
         settings: Settings,
     ) -> None:
-        """All change in place. A call is for all tensors: on a GPU there would else be ten calls for each of them."""
+        """Update in place. Each call is for all tensors, which saves a GPU ten calls per tensor."""
         if not w:
             return
         beta1, beta2 = settings.beta1, settings.beta2
@@ -202,7 +202,7 @@ class Adam:
 
     @torch.no_grad()
     def catch_up(self, ema: float) -> None:
-        """Bring the average of every row to the present step, before somebody looks at it."""
+        """Bring the average of every row to the present step, before it is read."""
         for slot in self.slots:
             if slot.last is not None and slot.average is not None:
                 rows = slot.rows
@@ -218,7 +218,7 @@ def slots_used(optimizer: Adam) -> float | None:
 
 
 def _rows_once(slot: Slot) -> Tensor:
-    """A row-sparse gradient with its rows in order, none of which stands there twice."""
+    """A row-sparse gradient with its rows in order, each at most once."""
     gradient = slot.value.grad
     assert gradient is not None
     if not gradient.is_coalesced():

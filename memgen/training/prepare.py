@@ -1,4 +1,4 @@
-"""A recipe, its data and its model, checked against each other once; everything later trusts what comes from here."""
+"""A recipe, its data and its model, checked against each other once; later code does not check them again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from memgen.training.initial import start_linear, start_mean
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a training needs, all of it known to fit together."""
+    """A recipe, its data and its model, checked to fit together."""
 
     recipe: Recipe
     """Its likelihood is never "auto"."""
@@ -35,17 +35,17 @@ class Prepared:
     rows: Rows = field(repr=False)
     """To train on."""
     levels: UInt8[Tensor, "N D"] | None = field(repr=False)
-    """Of grey levels that are binarised anew in every epoch: v of values v/256, where all of them are such."""
+    """v of grey levels v/256 that are binarised anew in every epoch; None where any value is another."""
     sizes: tuple[tuple[int, ...], ...]
-    """Of every stage: how many rows each step of an epoch gets."""
+    """For every stage, the number of rows in each step of an epoch."""
 
     @property
     def steps(self) -> int:
-        """Of the whole training."""
+        """The number of steps of the whole training."""
         return sum(s.training.epochs * len(sizes) for s, sizes in zip(self.recipe.stages, self.sizes, strict=True))
 
     def on(self, device: torch.device | str) -> Prepared:
-        """With the model there, and with the rows, if they are in memory, in its precision."""
+        """The same on a device: the model, and the rows, if they are in memory, in the model's precision."""
         model = cast(GenerativeModel, cast(nn.Module, self.model).to(device))
         rows = self.rows.to(next(model.parameters())) if isinstance(self.rows, Batch) else self.rows
         levels = None if self.levels is None else self.levels.to(device)
@@ -80,7 +80,7 @@ def prepare(
 
 
 def with_likelihood(recipe: Recipe, likelihood: str) -> Recipe:
-    """The recipe with the likelihood that the data ask for, if it says none."""
+    """The recipe with the likelihood of the data, if its own is "auto"."""
     if recipe.model.likelihood != "auto":
         return recipe
     return replace(recipe, model=replace(recipe.model, likelihood=likelihood))
@@ -102,8 +102,8 @@ def _refuse_single_rows(recipe: Recipe, rows: int, sizes: tuple[tuple[int, ...],
 
 
 def adapt(ready: Prepared) -> None:
-    """Before the first step: the likelihood takes the units of the columns from the training rows, and starting values
-    come from them, if the recipe says so."""
+    """Adapt a model before its first step: the likelihood takes the units of the columns from the training rows, and
+    with model.start mean or linear the starting values come from them."""
     model, start = ready.model, ready.recipe.model.start
     rows = ready.data.split(ready.recipe.data.train_on).rows(slice(None)).to(next(model.parameters())).values
     if isinstance(model.likelihood, Head):

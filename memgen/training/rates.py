@@ -8,7 +8,7 @@ from memgen.recipes.settings import Training
 
 
 def learning_rate(settings: Training, t: int, steps: int) -> float:
-    """The rate of step t (from 0) with so many steps per epoch.
+    """The rate of step t (from 0) with `steps` steps per epoch.
 
     >>> [learning_rate(Training(schedule="step", decay=0.5, decay_after=2), t, 1) for t in range(4)]
     [0.001, 0.001, 0.0005, 0.00025]

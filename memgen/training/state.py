@@ -1,4 +1,4 @@
-"""Everything that changes while training, in one State; a run that is resumed from it goes on bit by bit."""
+"""Everything that changes while training, in one State; a run that is resumed from it gives the same bits."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Best:
 
     weights: dict[str, Tensor] | None = None
     epoch: int = 0
-    """After which epoch of the stage, ..."""
+    """The epoch of the stage after which they were scored."""
     bound: float = -math.inf
-    """... and how."""
+    """Their score."""
 
     def offer(self, model: GenerativeModel, epoch: int, bound: float) -> bool:
-        """Keep the weights if they are better; says whether they are."""
+        """Keep the weights if they score better; returns whether they do."""
         better = bound > self.bound
         if better:
             self.weights = {name: value.clone() for name, value in model.state_dict().items()}
@@ -49,13 +49,13 @@ class State:
     averaged: Any
     """The moving average of the weights, if the stage has one."""
     generator: torch.Generator
-    """Of the rows' order, the binarisation and the noise of z."""
+    """The random numbers of the rows' order, the binarisation and the noise of z."""
     order: Tensor
     """The order of the rows in the current epoch."""
     log: Float[Tensor, "steps 3"]
     """Loss, bound and gradient norm of each step of the current epoch."""
     stage: int = 0
-    """The current one of the recipe."""
+    """The index of the current stage of the recipe."""
     epoch: int = 0
     """Finished epochs of the stage."""
     step: int = 0
@@ -63,11 +63,11 @@ class State:
     seconds: float = 0.0
     """Spent in training so far."""
     best: Best = field(default_factory=Best)
-    """Of the stage, if it keeps them."""
+    """The best weights of the stage, if its training keeps them."""
     compiled: Value | None = None
-    """The loss of a step as torch.compile has made it, if that was asked for."""
+    """The loss of a step by torch.compile, with --compile."""
     planned: PlannedSteps = field(default_factory=PlannedSteps)
-    """The steps that are done without autograd."""
+    """The planned steps, which need no autograd."""
     whole: set[str] = field(default_factory=set)
     """Row-sparse parameters that a checkpoint holds in full, because the recipe's seed did not make their values."""
 
@@ -78,7 +78,7 @@ class State:
 
     @property
     def chosen_weights(self) -> dict[str, Tensor]:
-        """Those that are saved: the best of the stage so far if it keeps them, else the present ones."""
+        """The weights that are saved: the best of the stage so far if it keeps them, else the present ones."""
         return self.result.state_dict() if self.best.weights is None else self.best.weights
 
     def next_stage(self, recipe: Recipe) -> State:
@@ -89,9 +89,9 @@ class State:
         return state
 
     def tensors(self) -> dict[str, Tensor]:
-        """For a checkpoint. Of row-sparse parameters only the rows that were ever touched; the others have the starting
-        values that the recipe's seed gives them, unless they came from elsewhere."""
-        kept = {
+        """The tensors of a checkpoint. Of row-sparse parameters it holds only the rows that were ever touched; the
+        others have the starting values of the recipe's seed, unless they are in `whole`."""
+        entries = {
             **self.model.state_dict(prefix="model."),
             **({} if self.averaged is None else self.averaged.state_dict(prefix="averaged.")),
             "generator": self.generator.get_state(),
@@ -102,13 +102,13 @@ class State:
             **{f"best.{name}": value for name, value in (self.best.weights or {}).items()},
         }
         for slot in self.optimizer.slots:
-            kept[f"first.{slot.name}"], kept[f"second.{slot.name}"] = slot.first, slot.second
+            entries[f"first.{slot.name}"], entries[f"second.{slot.name}"] = slot.first, slot.second
             if slot.last is not None:
                 whole = slot.name in self.whole
                 rows = torch.arange(len(slot.last), device=slot.last.device) if whole else slot.rows
-                kept |= {key: kept[key][rows] for key in _keys(slot.name) if key in kept}
-                kept[f"rows.{slot.name}"], kept[f"last.{slot.name}"] = rows, slot.last[rows]
-        return kept
+                entries |= {key: entries[key][rows] for key in _keys(slot.name) if key in entries}
+                entries[f"rows.{slot.name}"], entries[f"last.{slot.name}"] = rows, slot.last[rows]
+        return entries
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """The opposite of `tensors`, for a state that has just begun with the model that the recipe builds."""
@@ -128,7 +128,7 @@ class State:
             self.best = Best(weights, int(tensors["kept"][0]), float(tensors["kept"][1]))
 
     def _restore_optimizer(self, tensors: dict[str, Tensor]) -> None:
-        """The moments; of row-sparse parameters `tensors` gets the rows that were never touched, too."""
+        """Restore the moments; the rows of row-sparse parameters that were never touched are added to `tensors`."""
         averages = {} if self.averaged is None else self.averaged.state_dict()
         for slot in self.optimizer.slots:
             entries = (slot.value.data, averages.get(slot.name), slot.first, slot.second)

@@ -18,9 +18,7 @@ FILE = Path("data", "digits.csv.gz")
 
 
 def read() -> tuple[UInt8[NDArray[np.uint8], "N 64"], Int64[NDArray[np.int64], " N"]]:
-    """Levels 0 ... 16 and classes, from scikit-learn's file itself: to import what is around it takes two seconds of
-    the six of a newcomer's first command.
-    """
+    """Levels 0 ... 16 and classes, read from scikit-learn's file: importing scikit-learn takes two seconds."""
     sklearn = find_spec("sklearn")
     if sklearn and sklearn.origin and (file := Path(sklearn.origin).with_name("datasets") / FILE).is_file():
         table = np.loadtxt(file, delimiter=",")

@@ -36,7 +36,7 @@ def read(folder: Path) -> NDArray[np.uint8]:
 
 
 def load(split: int = 0) -> Dataset:
-    """Split 0 is the one of all reported numbers; the others are for how much it matters."""
+    """Split 0 is that of all reported numbers; the others measure the influence of the split."""
     faces = read(FREY_FACES.require())
     faces = faces[np.random.RandomState(SPLIT_SEED + split).permutation(len(faces))]
     test, rest = tensor(faces[:TEST], 256), tensor(faces[TEST:], 256)

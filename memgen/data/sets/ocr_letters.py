@@ -13,7 +13,7 @@ from memgen.data.files import Source, check_sha256, download, gunzip
 from memgen.errors import MemgenError
 
 FILE = "letter.data.gz"
-# The published file has been rewritten by many hands; what is checked is what it says.
+# The published file exists in several versions, so its pixels and labels are checked, not its bytes.
 PIXELS = "795062a866002baa921b684ccb369c54234f02c7155e378a84a1614ea2e3884a"
 LABELS = "e7d9519f5dddb797dbd3544e14b23fd5231272a081565d2656fe0a59832ffc2a"
 TRAIN, VALID = 32_152, 10_000
