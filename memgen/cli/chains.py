@@ -37,9 +37,9 @@ class Chains(NamedTuple):
         """Whether grey levels can be filled in as they are."""
         return METHODS[self.method].fills_means
 
-    def fill(self, x: Float[Tensor, "N D"], observed: Bool[Tensor, "N D"], **more: Any) -> Imputation:
+    def fill(self, x: Float[Tensor, "N D"], observed: Bool[Tensor, "N D"], **options: Any) -> Imputation:
         shared: dict[str, Any] = {"steps": self.steps, "keep": self.keep, "draws": self.draws, "seed": self.seed}
-        return fill(self.model, Batch(x, observed), self.method, **shared, **more)
+        return fill(self.model, Batch(x, observed), self.method, **shared, **options)
 
     def carried(self, result: Imputation) -> dict[str, float | None]:
         """How many states carry the answer."""

@@ -55,8 +55,8 @@ def _note_json(context: click.Context, option: click.Parameter, value: bool) -> 
 class Command(click.Command):
     """A command whose function returns a record, which --json prints; `invoke` returns the exit code."""
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         words = "Print one JSON object on stdout, everything else on stderr."
         option = click.Option(["--json"], is_flag=True, expose_value=False, callback=_note_json, help=words)
         self.params.append(option)
@@ -78,8 +78,8 @@ class Group(click.Group):
 
     command_class = Command
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **{"invoke_without_command": True, **more})
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{"invoke_without_command": True, **options})
         self.callback = _help_when_bare
         self.context_settings.setdefault("max_content_width", WIDTH)
 
@@ -111,9 +111,9 @@ def _help_when_bare() -> None:
 class LazyGroup(Group):
     """A group whose commands are imported when they are used: NAME is `command` in the module memgen.cli.NAME."""
 
-    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, str]], **more: Any) -> None:
+    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, str]], **options: Any) -> None:
         """`sections`: heading -> name -> the first line of its help, in the order of the help."""
-        super().__init__(*args, **more)
+        super().__init__(*args, **options)
         self.sections = sections
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -219,5 +219,5 @@ def _written(text: str, folder: Path) -> Path:
     return Path(file.name)
 
 
-def _show_warning(message: Warning | str, *details: object, **more: object) -> None:
+def _show_warning(message: Warning | str, *details: object, **options: object) -> None:
     print(f"memgen: warning: {message}", file=sys.stderr)

@@ -108,9 +108,9 @@ def with_batch_statistics(chains: Chains, x: Float[Tensor, "N D"], missing: Bool
     """The paper's method once more, normalised as its authors did: by the batch at hand."""
     if chains.method != "paper" or not batch_norms(chains.model) or len(x) < 2:
         return None
-    more = {"batch_size": AUTHORS_BATCH, "batch_statistics": True, "what": "imputing, batch statistics"}
+    options = {"batch_size": AUTHORS_BATCH, "batch_statistics": True, "what": "imputing, batch statistics"}
     known = missing & ~x.isnan()
-    return squared_error(chains.fill(x, ~(missing | x.isnan()), **more).mean, x, known)
+    return squared_error(chains.fill(x, ~(missing | x.isnan()), **options).mean, x, known)
 
 
 def write_figure(path: Path, outcome: Outcome, shape: tuple[int, ...]) -> None:

@@ -116,18 +116,18 @@ def read_for(saved: Saved, name: str | None, split: str = "test", whole: bool = 
             "them are held out, may be others",
             file=sys.stderr,
         )
-    own = named or (bool(saved.trained_on) and not changed)
-    if not own and whole and not saved.trained_on and is_path(recipe.data.name):  # before 0.5.0, or by hand
+    same_data = named or (bool(saved.trained_on) and not changed)
+    if not same_data and whole and not saved.trained_on and is_path(recipe.data.name):  # before 0.5.0, or by hand
         print(
             "memgen: warning: this model file does not say which rows it was trained on; if they are in "
             f"{settings.name}, they are scored, too",
             file=sys.stderr,
         )
-    if split == "valid" and own and recipe.data.train_on == "train+valid":
+    if split == "valid" and same_data and recipe.data.train_on == "train+valid":
         raise MemgenError("this run trained on train+valid, so its validation rows are not held out; use --split test")
     data = as_read_by(saved.model, as_formed(loaded.data, saved.form))
     check_width(saved, data)
-    other = "" if own and not changed else loaded.fingerprint or data.name
+    other = "" if same_data and not changed else loaded.fingerprint or data.name
     return replace(loaded, data=data, form=saved.form, other=other)
 
 

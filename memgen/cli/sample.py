@@ -124,7 +124,7 @@ def command(
 
 def chosen(figures: dict[str, bool]) -> str:
     """The one figure that is asked for; "prior" where none is."""
-    names = [name for name, asked in figures.items() if asked]
+    names = [name for name, selected in figures.items() if selected]
     if len(names) > 1:
         raise MemgenError(f"--{names[0]} and --{names[1]} are two figures; ask for one")
     return names[0] if names else "prior"

@@ -144,12 +144,12 @@ def to_score(subjects: Sequence[Subject], samples: int, limit: int, seed: int) -
     """Importance samples and rows: what all runs have kept of an evaluation, if that is more, else what is asked."""
     if any(subject.other for subject in subjects):
         return samples, limit
-    kept = [subject.run.kept_scores("test", seed, subject.saved.sha256) for subject in subjects]
-    common = set(kept[0]).intersection(*kept)
-    better = [K for K in common if samples < K and min(rows[K] for rows in kept) >= limit]
+    stored = [subject.run.kept_scores("test", seed, subject.saved.sha256) for subject in subjects]
+    common = set(stored[0]).intersection(*stored)
+    better = [K for K in common if samples < K and min(rows[K] for rows in stored) >= limit]
     if not better:
         return samples, limit
-    return max(better), min(rows[max(better)] for rows in kept)
+    return max(better), min(rows[max(better)] for rows in stored)
 
 
 def samples_of(subject: Subject, seed: int) -> list[Figure]:

@@ -115,8 +115,8 @@ def graphs(inspection: Inspection, words: Words) -> Figure:
             for label, (x, y) in zip(short(labels), at, strict=True):
                 axes.text(x, y, label, ha="center", va="center", fontsize=8, zorder=3)
             resembles = {layer.name: layer.pixel_resemblance for layer in inspection.layers}.get(name)
-            more = "" if resembles is None else f"\nresemblance to {words.values} {resembles:.2f}"
-            axes.text(0, -1.28, name + more, ha="center", va="top", fontsize=8)
+            note = "" if resembles is None else f"\nresemblance to {words.values} {resembles:.2f}"
+            axes.text(0, -1.28, name + note, ha="center", va="top", fontsize=8)
             axes.set(xlim=(-1.25, 1.25), ylim=(-1.75, 1.2), aspect="equal")
             axes.set_axis_off()
     values = {
