@@ -111,8 +111,8 @@ def names(paths: Sequence[Path]) -> list[str]:
 def gather_all(
     subjects: Sequence[Subject], samples: int, limit: int, seed: int, tell: Callable[[str], None] | None = None
 ) -> tuple[list[Gathered], int]:
-    """Gather all runs with the same number of importance samples, which is also returned. Training curves of runs on the
-    same data share an axis.
+    """Gather all runs with the same number of importance samples, which is also returned. Training curves of runs on
+    the same data share an axis.
     """
     samples, rows = to_score(subjects, samples, limit, seed)
     first = subjects[0].data.name
