@@ -1,4 +1,4 @@
-"""How `memgen impute` fills in: the method and its settings, and what it says of how well they carry the answer."""
+"""The imputation method of `memgen impute` with its settings, and the report on its effective states."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from memgen.runs.scores import fill
 from memgen.tasks.imputation import METHODS, Imputation
 
 FEW = 5
-"""Effective states below which a person is told that the answer rests on few."""
+"""Number of effective states below which the user is advised to take more steps."""
 
 
 class Chains(NamedTuple):
@@ -24,7 +24,7 @@ class Chains(NamedTuple):
     method: str
     steps: int
     keep: int | None
-    """States that count; None: as many as the method keeps by itself."""
+    """How many of the last states are averaged; None: the default of the method."""
     draws: int
     seed: int
 
@@ -34,15 +34,15 @@ class Chains(NamedTuple):
 
     @property
     def fills_means(self) -> bool:
-        """Whether grey levels can be filled in as they are."""
+        """Whether the method accepts grey levels without binarisation."""
         return METHODS[self.method].fills_means
 
-    def fill(self, x: Float[Tensor, "N D"], observed: Bool[Tensor, "N D"], **more: Any) -> Imputation:
+    def fill(self, x: Float[Tensor, "N D"], observed: Bool[Tensor, "N D"], **options: Any) -> Imputation:
         shared: dict[str, Any] = {"steps": self.steps, "keep": self.keep, "draws": self.draws, "seed": self.seed}
-        return fill(self.model, Batch(x, observed), self.method, **shared, **more)
+        return fill(self.model, Batch(x, observed), self.method, **shared, **options)
 
     def carried(self, result: Imputation) -> dict[str, float | None]:
-        """How many states carry the answer."""
+        """Effective states and accepted proposals; None where the method has none."""
         return {
             "effective_states": float(result.effective.median()) if METHODS[self.method].weighted else None,
             "accepted": float(result.accepted.mean()) if self.method == "mwg" else None,

@@ -1,4 +1,4 @@
-"""Which recipe, on which data: what `memgen train` is asked for, put together."""
+"""The recipe, data and run of `memgen train`, chosen from its options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from memgen.training.prepare import with_likelihood
 
 
 class Wishes(NamedTuple):
-    """What the user says of recipe, data and run."""
+    """The options of `memgen train` about recipe, data and run."""
 
     recipe: str | None
     out: Path
@@ -39,11 +39,11 @@ class Choice(NamedTuple):
     recipe: Recipe
     loaded: Loaded
     run: Run | None
-    """The run to go on with; None for a new one."""
+    """The run to resume; None for a new one."""
 
 
 def choose(wishes: Wishes) -> Choice:
-    """The recipe to train with its data, and the run that holds it already."""
+    """The recipe to train, its data, and the run to resume, if there is one."""
     run = run_to_resume(wishes)
     base = base_recipe(wishes, run)
     settings = data_settings(wishes, base)
@@ -76,7 +76,7 @@ def run_to_resume(wishes: Wishes) -> Run | None:
 
 
 def base_recipe(wishes: Wishes, run: Run | None) -> Recipe | None:
-    """The recipe by name or file, or that of the run; None: it is to be made from the data."""
+    """The recipe by name or file, or that of the run. None if it is to be made from the data."""
     if wishes.schedule is not None and wishes.recipe in (None, AUTO):
         raise MemgenError("--schedule goes with the recipe that it is for")
     if wishes.recipe is None and run is not None:
@@ -105,15 +105,15 @@ def _key(text: str) -> str:
 
 
 def likelihood_for(wishes: Wishes, base: Recipe | None, run: Run | None) -> str:
-    """What the user says, else what the recipe says, unless it was written for other data."""
-    said = [text.partition("=")[2].strip().strip("'\"") for text in wishes.changes if _key(text) == "model.likelihood"]
-    if said or wishes.likelihood:
-        return Recipe().override(f"model.likelihood={said[-1] if said else wishes.likelihood}").model.likelihood
+    """The likelihood that the user names, else that of the recipe, unless the user names other data ("auto")."""
+    names = [text.partition("=")[2].strip().strip("'\"") for text in wishes.changes if _key(text) == "model.likelihood"]
+    if names or wishes.likelihood:
+        return Recipe().override(f"model.likelihood={names[-1] if names else wishes.likelihood}").model.likelihood
     return "auto" if base is None or (wishes.data is not None and run is None) else base.model.likelihood
 
 
 def complete(wishes: Wishes, base: Recipe | None, settings: Data, loaded: Loaded, run: Run | None) -> Recipe:
-    """Every setting: those of the recipe, then what the data ask for, then what the user says."""
+    """Every setting: those of the recipe, then those that the data need, then the user's changes."""
     recipe = replace(made_for(loaded) if base is None else base, data=settings)
     if wishes.data is not None and not (run is not None and wishes.recipe is None):
         mask = recipe.model.mask or has_missing(loaded)
@@ -145,9 +145,10 @@ def refuse_changed_data(run: Run, loaded: Loaded) -> None:
 
 
 def same_recipe(run: Run, recipe: Recipe) -> Recipe:
-    """The run's own recipe, if the one that is asked for has its settings; where the data lie is none of them."""
-    asked = replace(recipe, data=replace(recipe.data, name=run.recipe.data.name)) if run.origin is not None else recipe
-    if changed := run.recipe.differences(asked):
+    """The run's recipe; an error if the requested recipe differs. The path of the user's data may differ."""
+    if run.origin is not None:
+        recipe = replace(recipe, data=replace(recipe.data, name=run.recipe.data.name))
+    if changed := run.recipe.differences(recipe):
         raise MemgenError(
             f"{run.folder} was started with other settings ({'; '.join(changed)}); a resumed run keeps its settings: "
             "leave them out, or choose another --out"
@@ -156,10 +157,10 @@ def same_recipe(run: Run, recipe: Recipe) -> Recipe:
 
 
 def choose_start(wishes: Wishes, run: Run | None) -> Start | None:
-    """The weights that the run begins with, if they are those of another. A run that has a checkpoint has begun."""
+    """The initial weights, if they are those of another run. A run with a checkpoint needs none."""
     begun = run is not None and (run.folder / CHECKPOINT).exists()
     if begun and wishes.start is not None:
         raise MemgenError(f"{wishes.out} has begun, and goes on from where it is; leave out --start")
-    kept = None if run is None or begun or run.start is None else run.start["name"]
-    name = wishes.start or kept
+    previous = None if run is None or begun or run.start is None else run.start["name"]
+    name = wishes.start or previous
     return None if name is None else Start(read_model(Path(name)), str(name))

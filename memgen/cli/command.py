@@ -1,4 +1,4 @@
-"""What every command shares: --json, examples in its help, errors of one line with an exit code, loading when used."""
+"""Parts of all commands: --json, examples in the help, errors of one line with an exit code, imports on demand."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ FAILED, BAD_INPUT, INTERNAL, INTERRUPTED = 1, 2, 70, 130
 
 WIDTH = 110
 JSON = "memgen.json"
-"""The key of a context under which it says whether --json was given."""
+"""The key in a click context's meta that tells whether --json was given."""
 
 
 class Advice(click.UsageError):
-    """A wrong command line; the message says already what to do."""
+    """A wrong command line whose message already says what to do."""
 
 
 def examples(*lines: str) -> str:
-    """The epilog of a command, not to be wrapped."""
+    """The epilog of a command, which click does not wrap."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def say(text: str = "") -> None:
-    """A line for people: on stdout, or with --json on stderr."""
+    """Print a line for the user: on stdout, or with --json on stderr."""
     context = click.get_current_context(silent=True)
     click.echo(text, err=bool(context and context.meta.get(JSON)))
 
@@ -53,10 +53,10 @@ def _note_json(context: click.Context, option: click.Parameter, value: bool) -> 
 
 
 class Command(click.Command):
-    """A command whose function returns a record, which --json prints; `invoke` returns the exit code."""
+    """A command whose function returns a record that --json prints. `invoke` returns the exit code."""
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         words = "Print one JSON object on stdout, everything else on stderr."
         option = click.Option(["--json"], is_flag=True, expose_value=False, callback=_note_json, help=words)
         self.params.append(option)
@@ -74,12 +74,12 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """Commands under one name; without any it shows its help."""
+    """A group of commands, which shows its help if no command is given."""
 
     command_class = Command
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **{"invoke_without_command": True, **more})
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{"invoke_without_command": True, **options})
         self.callback = _help_when_bare
         self.context_settings.setdefault("max_content_width", WIDTH)
 
@@ -109,11 +109,11 @@ def _help_when_bare() -> None:
 
 
 class LazyGroup(Group):
-    """A group whose commands are imported when they are used: NAME is `command` in the module memgen.cli.NAME."""
+    """A group that imports command NAME on use: it is `command` in the module memgen.cli.NAME."""
 
-    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, str]], **more: Any) -> None:
+    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, str]], **options: Any) -> None:
         """`sections`: heading -> name -> the first line of its help, in the order of the help."""
-        super().__init__(*args, **more)
+        super().__init__(*args, **options)
         self.sections = sections
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -171,7 +171,7 @@ def exit_code(name: str, work: Callable[[], int | None]) -> int:
 
 
 def explained(name: str, error: BaseException) -> tuple[int, str]:
-    """The exit code of an error and the line that says what happened."""
+    """The exit code of an error, and its message in one line."""
     if isinstance(error, click.UsageError):
         return BAD_INPUT, usage(name, error)
     if isinstance(error, MemgenError):
@@ -189,7 +189,7 @@ def explained(name: str, error: BaseException) -> tuple[int, str]:
 
 
 def usage(name: str, error: click.UsageError) -> str:
-    """A wrong command line in one line: where, what, and what was probably meant."""
+    """A usage error in one line: the command, the error, and the nearest valid option."""
     name = error.ctx.command_path if error.ctx else name
     if isinstance(error, Advice):
         return f"{name}: {error.message}"
@@ -201,7 +201,7 @@ def usage(name: str, error: click.UsageError) -> str:
 
 
 def keep_trace(error: BaseException) -> Path:
-    """Write the trace of an unforeseen error into the cache, or where that is not possible into a temporary folder."""
+    """Write the trace of an unexpected error into the cache; if that fails, into a temporary folder."""
     text = "".join(traceback.format_exception(error))
     try:
         from memgen.data.cache import cache_folder
@@ -219,5 +219,5 @@ def _written(text: str, folder: Path) -> Path:
     return Path(file.name)
 
 
-def _show_warning(message: Warning | str, *details: object, **more: object) -> None:
+def _show_warning(message: Warning | str, *details: object, **options: object) -> None:
     print(f"memgen: warning: {message}", file=sys.stderr)

@@ -26,7 +26,7 @@ from memgen.training.prepare import prepare
 
 RECIPES = {"VAE": "digits-vae", "MEM-VAE": "digits-mem-vae"}
 MARK = "demo.txt"
-"""The file of a run folder that says that a demo made it."""
+"""A file that marks a run folder as made by a demo."""
 SAMPLES = 1000
 LIMIT = 300
 
@@ -52,7 +52,7 @@ def run_demo(folder: Path, epochs: int | None, say: Callable[[str], None]) -> di
 
 
 def _clear(folder: Path) -> None:
-    """Make place for a run: an earlier demo's goes, one of `memgen train` stays."""
+    """Delete the run of an earlier demo; refuse one of `memgen train`."""
     if (folder / MARK).exists():
         for name in (WEIGHTS, CHECKPOINT, METRICS, RECIPE, ".lock", MARK):
             (folder / name).unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from memgen.runs.run import WEIGHTS, Run, read_model
 from memgen.training.prepare import with_likelihood
 
 AUTO = "auto"
-"""The recipe that is made from the data."""
+"""The name of the recipe that is made from the data."""
 ABOUT_AUTO = "made from the data, sizes by its rows and columns: memgen train --data table.csv --out RUN"
 
 
@@ -26,7 +26,7 @@ def about_auto() -> str:
 
 
 def parts(model: DGM) -> dict[str, int]:
-    """Parameters by part: the nets, and what P's layers have for their memory."""
+    """Number of parameters by part: the nets, and the memory of the layers of P."""
     layers = [module for module in model.p.modules() if isinstance(module, MemoryLayer)]
     memory = {
         "attention": sum(count_parameters(layer.attention) for layer in layers),
@@ -58,7 +58,7 @@ def described(path: Path, run: Run | None) -> tuple[Recipe, DGM]:
 
 
 def describe(metrics: dict[str, Any]) -> str:
-    """The last bounds of a training."""
+    """The last bounds of a training, in one sentence."""
     text = f"training bound {metrics['bound']:.2f} nats"
     if "train_bound" in metrics:
         text += f"; on fixed rows: train {metrics['train_bound']:.2f}"

@@ -1,4 +1,4 @@
-"""The rows that `memgen sample` draws: from the prior, or from given images, and the files that hold them."""
+"""The rows of `memgen sample`, from the prior or from given images, and the files to which they are written."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from memgen.runs.modelfile import Saved
 from memgen.tasks.sampling import interpolate, reconstruct, sample, walk
 
 COLUMNS = 10
-"""Images in a row of the figures that stand beside data."""
+"""Number of images in a row of figures that compare with data."""
 RADII = (1.0, 2.0, 4.0)
 
 
 class Wishes(NamedTuple):
-    """What is to be drawn."""
+    """The options of `memgen sample`."""
 
     kind: str
     """prior, both, reconstruct, interpolate or walk."""
@@ -40,7 +40,7 @@ class Wishes(NamedTuple):
     hold: int
     seed: int
     images: tuple[int, ...]
-    """Of the data, for interpolate and walk."""
+    """Indices of images of the data, for interpolate and walk."""
     data: str | None
     split: str
 
@@ -58,11 +58,11 @@ class Drawing:
 
     @property
     def draw(self) -> bool:
-        """Of a table always draws: a mean of categories is none of them."""
+        """Whether x is drawn from p(x|z). Rows of a table always are: a mean of categories is no category."""
         return self.wishes.draw or self.schema is not None
 
     def check(self, output: Path | None, table: Path | None) -> None:
-        """Refuse files that this model cannot fill."""
+        """Refuse kinds of files that do not fit this model."""
         if table is not None and self.schema is None:
             raise MemgenError("--csv is for models of tables, and this one was trained on other data; use --npy")
         if output is not None:
@@ -97,7 +97,7 @@ class Drawing:
 
 
 def as_array(x: Float[Tensor, "n D"], schema: Columns | None) -> NDArray[Any]:
-    """Rows of numbers; of a table in the user's values."""
+    """Rows as an array of numbers; those of a table in the user's values."""
     if schema is None:
         return x.numpy()
     for column in schema:
@@ -121,13 +121,13 @@ def means_and_draws(drawing: Drawing) -> dict[str, Tensor]:
 
 
 def reconstructed(drawing: Drawing) -> dict[str, Tensor]:
-    """The first images: nothing is picked."""
+    """The first images and their reconstructions, without selection."""
     x = drawing.data_rows()[: min(drawing.wishes.n, 4 * COLUMNS)]
     return paired(x, reconstruct(drawing.saved.model, Batch.of(x)), "data", "reconstruction")
 
 
 def paired(a: Float[Tensor, "n D"], b: Float[Tensor, "n D"], first: str, second: str) -> dict[str, Tensor]:
-    """Rows of the one above rows of the other."""
+    """Rows of `a` and rows of `b` in turn, one below the other."""
     rows = {}
     for i, (top, below) in enumerate(zip(a.split(COLUMNS), b.split(COLUMNS), strict=True)):
         rows[first + " " * i] = top  # labels are keys: blanks keep them apart
@@ -136,7 +136,7 @@ def paired(a: Float[Tensor, "n D"], b: Float[Tensor, "n D"], first: str, second:
 
 
 def interpolated(drawing: Drawing) -> dict[str, Tensor]:
-    """Between images I and J, or between the first ones, two by two."""
+    """Interpolations between images I and J, or between the first pairs of images."""
     x = drawing.data_rows()
     first = range(0, min(12, len(x)) - 1, 2)
     pairs = [drawing.wishes.images] if drawing.wishes.images else [(i, i + 1) for i in first]

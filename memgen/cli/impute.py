@@ -1,4 +1,4 @@
-"""`memgen impute`: missing values of a data set's rows, for a number, or of the user's own data."""
+"""`memgen impute`: fill in values that a pattern hides, to measure the error, or those missing in the user's data."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from memgen.errors import MemgenError
 
 PATTERNS = "rect-N, rand-P, half, half-left, half-right, half-top or half-bottom"
 IMPUTATION, COMPLETIONS, MASKED = "importance", "gibbs", "observed"
-"""The default methods; said here too, so that --help need not wait for torch (a test holds them together)."""
+"""The default methods, repeated here so that --help need not import torch. A test compares them."""
 FOR_INPUT = ("output", "mean", "draws", "allow_empty_columns", "header")
 FOR_PATTERN = ("data", "split", "limit", "values", "figure", "npz")
-"""Options that go with one way of use only."""
+"""Options that are valid only with --input, and only with --pattern."""
 
 
 @click.command(
@@ -102,7 +102,7 @@ def command(
     from memgen.runs.session import choose_device
     from memgen.tasks.imputation import method_for
 
-    method_for(method, draws)  # a wrong name is told at once
+    method_for(method, draws)  # refuses a wrong name before any work
     if source is not None:
         outputs = output_paths(source, output, mean or not draws, draws, overwrite)
     check_output(figure, ".png")
@@ -117,7 +117,7 @@ def command(
 
 
 def check_way(context: click.Context, pattern: str | None, source: Path | None) -> None:
-    """One way of use, and no option that goes with the other."""
+    """Require exactly one of --input and --pattern, and no option of the other."""
     if source is None and pattern is None:
         raise MemgenError(f"say what is missing: --input YOUR_DATA, or --pattern, one of {PATTERNS}")
     if source is not None and pattern is not None:

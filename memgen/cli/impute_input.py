@@ -1,4 +1,4 @@
-"""`memgen impute --input`: the user's own incomplete data, completed."""
+"""`memgen impute --input`: fill in missing values of the user's own data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from memgen.tasks.imputation import Imputation, check_incomplete
 
 
 class Files(NamedTuple):
-    """What is read, how, and where it goes."""
+    """Input, options of reading, and outputs."""
 
     source: Path
     outputs: list[Path]
@@ -34,7 +34,7 @@ class Files(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """The rows as the method sees them."""
+    """The rows in the form that the method reads."""
 
     x: Float[Tensor, "N D"]
     observed: Bool[Tensor, "N D"]
@@ -89,7 +89,7 @@ def tell(chains: Chains, files: Files, given: Incomplete, seen: Seen, result: Im
 
 
 def output_paths(source: Path, target: Path | None, mean: bool, draws: int, overwrite: bool) -> list[Path]:
-    """OUTPUT for the mean, OUTPUT-1, OUTPUT-2, ... for draws; nothing that exists is overwritten unasked."""
+    """OUTPUT for the mean, OUTPUT-1, OUTPUT-2, ... for draws. Existing files are refused without --overwrite."""
     if target is None:
         raise MemgenError("say where the completed data go: --output")
     suffix = "" if source.is_dir() else target.suffix
@@ -109,7 +109,7 @@ def output_paths(source: Path, target: Path | None, mean: bool, draws: int, over
 
 
 def check_place(path: Path, source: Path, overwrite: bool) -> None:
-    """Refuse the input itself, a folder in the place of a file, and what is there already."""
+    """Refuse the input itself, a folder in place of a file, and existing files without --overwrite."""
     if path.exists() and source.exists() and path.samefile(source):
         raise MemgenError(f"{path} is the input itself; choose another --output")
     if path.exists() and path.is_dir() != source.is_dir():
@@ -120,8 +120,10 @@ def check_place(path: Path, source: Path, overwrite: bool) -> None:
 
 
 def as_modelled(saved: Saved, given: Incomplete, chains: Chains) -> Seen:
-    """What the method sees, and whether it stands for grey levels: under a Bernoulli likelihood these are probabilities
-    and are binarised, once, for the methods that need it; missing values then come out as grey levels too.
+    """The rows in the form that the method reads.
+
+    Under a Bernoulli likelihood grey levels are probabilities. They are binarised once for the methods that need it.
+    Their missing values are then filled in as grey levels too.
     """
     x, observed = given.x.float(), ~given.x.isnan()
     known = x.where(observed, 0)

@@ -28,14 +28,14 @@ from memgen.tasks.patterns import missing_entries
 from memgen.tasks.scores import SquaredError, squared_error
 
 PICTURES = 12
-"""Images in the figure: the first ones."""
+"""Number of images in the figure, from the first on."""
 GREY = "grey levels"
 WORDS = "mean squared error per missing value"
 UNITS = " (numbers in standard deviations, levels right 0 or wrong 1)"
 
 
 class Task(NamedTuple):
-    """What is hidden, where it is known, and the files to write."""
+    """The pattern, the data, and the files to write."""
 
     pattern: str
     data: str | None
@@ -47,21 +47,21 @@ class Task(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What was filled in, and how far it is from the truth."""
+    """Imputed values and their error."""
 
     x: Float[Tensor, "N D"]
     missing: Bool[Tensor, "N D"]
     values: str
-    """What the rows are."""
+    """Kind of the values: grey levels, or how they were binarised."""
     result: Imputation
     error: SquaredError
     batch: SquaredError | None
-    """Of the paper's method, normalised as its authors did: by the batch at hand."""
+    """The error of the paper's method with batch statistics, which its authors used."""
     seconds: float
 
     @property
     def log_p(self) -> Float[Tensor, " n"]:
-        """Of the rows whose missing values are all known, because only the pattern hid them."""
+        """log p of the missing values, for rows whose values are all known because only the pattern hides them."""
         return self.result.log_p[~self.result.log_p.isnan()]
 
 
@@ -95,7 +95,7 @@ def filled(chains: Chains, task: Task, data: Dataset) -> Outcome:
 
 
 def rows_of(chains: Chains, task: Task, data: Dataset) -> tuple[Float[Tensor, "N D"], str]:
-    """Grey levels for the method that fills in means, binarised ones for the others."""
+    """Rows and the kind of their values: grey levels for methods that fill in means, else binarised ones."""
     grey = data.rows(task.split)[: task.limit]
     if not data.stochastic:
         return grey, "as the data set has them"
@@ -105,12 +105,12 @@ def rows_of(chains: Chains, task: Task, data: Dataset) -> tuple[Float[Tensor, "N
 
 
 def with_batch_statistics(chains: Chains, x: Float[Tensor, "N D"], missing: Bool[Tensor, "N D"]) -> SquaredError | None:
-    """The paper's method once more, normalised as its authors did: by the batch at hand."""
+    """The error of the paper's method with batch statistics, which its authors used; None for other methods."""
     if chains.method != "paper" or not batch_norms(chains.model) or len(x) < 2:
         return None
-    more = {"batch_size": AUTHORS_BATCH, "batch_statistics": True, "what": "imputing, batch statistics"}
+    options = {"batch_size": AUTHORS_BATCH, "batch_statistics": True, "what": "imputing, batch statistics"}
     known = missing & ~x.isnan()
-    return squared_error(chains.fill(x, ~(missing | x.isnan()), **more).mean, x, known)
+    return squared_error(chains.fill(x, ~(missing | x.isnan()), **options).mean, x, known)
 
 
 def write_figure(path: Path, outcome: Outcome, shape: tuple[int, ...]) -> None:
@@ -121,7 +121,7 @@ def write_figure(path: Path, outcome: Outcome, shape: tuple[int, ...]) -> None:
 
 
 def write_npz(path: Path, outcome: Outcome) -> None:
-    """All that the number is made of."""
+    """Write the arrays from which the error is computed."""
     content, result = io.BytesIO(), outcome.result
     log_p = result.log_p.numpy()
     np.savez(content, x=outcome.x.numpy(), missing=outcome.missing.numpy(), mean=result.mean.numpy(), log_p=log_p)

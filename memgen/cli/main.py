@@ -1,4 +1,4 @@
-"""The command line: which commands there are. Each is a file of its own, which is imported when it is used."""
+"""The command line: the list of commands. Each is a module, which is imported on use."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SECTIONS = {
         "zoo": "List the trained models that come with memgen, with their numbers.",
     },
 }
-"""Heading of the help -> command -> the first sentence of its help, said here too so that the help imports none."""
+"""Heading of the help -> command -> first sentence of its help, repeated here so that the help imports no command."""
 
 EPILOG = examples(
     "memgen demo                                        a VAE and a MEM-VAE side by side, in a minute",

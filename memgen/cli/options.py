@@ -1,4 +1,4 @@
-"""Options and kinds of values that several commands share."""
+"""Options and parameter types that several commands share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from memgen.cli.command import Advice
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 FILE = click.Path(path_type=Path)
-"""A path; whether it is one to read or to write is checked where that is known."""
+"""A path. Each command checks whether it can be read or written."""
 
 
 class Whole(click.ParamType[int]):

@@ -1,4 +1,4 @@
-"""Places to write into, checked before the work that fills them."""
+"""Checks of output paths before the work begins."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from memgen.errors import MemgenError
 
 
 def check_output(path: Path | None, ending: str, overwrite: bool = True) -> None:
-    """A file with this ending can be written there. Figures are drawn anew; tables and arrays might be the user's own,
-    and are replaced if told to.
+    """Refuse a path to which no file with this ending can be written. Figures are replaced. Tables and arrays might be
+    the user's own: they are replaced only with --overwrite.
     """
     if path is None:
         return
@@ -26,7 +26,7 @@ def check_output(path: Path | None, ending: str, overwrite: bool = True) -> None
 
 
 def check_writable(folder: Path) -> None:
-    """Files are written beside their place and moved there, so the folder must take a new file."""
+    """Refuse a folder that takes no new file: a file is first written beside its final path, then renamed."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -35,7 +35,7 @@ def check_writable(folder: Path) -> None:
 
 
 def check_folder(folder: Path, option: str) -> None:
-    """A folder for files can be made there, or is one that takes them."""
+    """Create the folder if there is none, and refuse one that takes no new file."""
     if folder.exists() and not folder.is_dir():
         raise MemgenError(f"{folder} is a file; choose another {option}")
     try:

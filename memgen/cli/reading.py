@@ -1,4 +1,4 @@
-"""The rows that a command is about: a data set by its name, or the user's own data by their path."""
+"""Read the data of a command: a data set by its name, or the user's own data by their path."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from memgen.training.prepare import as_read_by
 
 @dataclass(frozen=True)
 class Loaded:
-    """Data, and what tells them from others."""
+    """Data, with their path and fingerprint."""
 
     data: Dataset
     form: Form
     path: Path | None = None
-    """Of the user's own data."""
+    """The path of the user's own data."""
     fingerprint: str = ""
-    """Of the user's own data."""
+    """The fingerprint of the user's own data."""
     other: str = ""
-    """What names them where they are not the data that a run was trained on."""
+    """A name for the data if they are not those that the run was trained on; else ""."""
 
     @property
     def rows(self) -> int:
@@ -44,13 +44,13 @@ class Loaded:
 
     @property
     def origin(self) -> Origin | None:
-        """For the run that is trained on them."""
+        """The origin that a run trained on these data stores."""
         return None if self.path is None else Origin(self.path.resolve(), self.fingerprint, self.rows, self.form)
 
 
 def load(settings: Data, likelihood: str = "auto", columns: Columns | None = None, seen: str | None = None) -> Loaded:
-    """What a recipe's [data] names. A table is read by the schema `columns`, where there is one. With `seen`, the
-    fingerprint of the data that a model was trained on, other data are held out as a whole.
+    """Read the data of a recipe's [data]. A table is read by the schema `columns`, if given. `seen` is the fingerprint
+    of the data that a model was trained on: all rows of other data are then held out.
     """
     if not is_path(settings.name):
         return _load_known(settings.name)
@@ -71,7 +71,7 @@ def load(settings: Data, likelihood: str = "auto", columns: Columns | None = Non
 
 
 def _load_known(name: str) -> Loaded:
-    """A data set, fetched first if it is nowhere on this machine."""
+    """A data set, downloaded first if it is not on this machine."""
     if name not in DATASETS:
         raise MemgenError(f"{unknown('data set', name, DATASETS)}; and there is no file or folder of that name")
     home = source(name)
@@ -86,7 +86,7 @@ def fetch(name: str, home: Source, origin: Path | None) -> Path:
 
 
 def locate(name: str, origin: Origin | None) -> str:
-    """Where the data of a run are: where its recipe says, else where they were when it was trained."""
+    """The path of a run's data: that of its recipe, or else the one they had when the run was trained."""
     if not is_path(name) or Path(name).exists():
         return name
     if origin is not None and origin.path.exists():
@@ -99,8 +99,8 @@ def data_for(saved: Saved, name: str | None, split: str = "test", whole: bool = 
 
 
 def read_for(saved: Saved, name: str | None, split: str = "test", whole: bool = False) -> Loaded:
-    """The run's own data or others of the same form, as the model reads them; the split must be held out. With `whole`
-    other data than the run's are held out, every row of them.
+    """The run's data, or other data of the same form, as the model reads them. The split must be held out. With
+    `whole`, all rows of other data are held out.
     """
     recipe, origin = saved.recipe, saved.origin
     if split not in SPLITS:
@@ -116,18 +116,18 @@ def read_for(saved: Saved, name: str | None, split: str = "test", whole: bool = 
             "them are held out, may be others",
             file=sys.stderr,
         )
-    own = named or (bool(saved.trained_on) and not changed)
-    if not own and whole and not saved.trained_on and is_path(recipe.data.name):  # before 0.5.0, or by hand
+    same_data = named or (bool(saved.trained_on) and not changed)
+    if not same_data and whole and not saved.trained_on and is_path(recipe.data.name):  # before 0.5.0, or by hand
         print(
             "memgen: warning: this model file does not say which rows it was trained on; if they are in "
             f"{settings.name}, they are scored, too",
             file=sys.stderr,
         )
-    if split == "valid" and own and recipe.data.train_on == "train+valid":
+    if split == "valid" and same_data and recipe.data.train_on == "train+valid":
         raise MemgenError("this run trained on train+valid, so its validation rows are not held out; use --split test")
     data = as_read_by(saved.model, as_formed(loaded.data, saved.form))
     check_width(saved, data)
-    other = "" if own and not changed else loaded.fingerprint or data.name
+    other = "" if same_data and not changed else loaded.fingerprint or data.name
     return replace(loaded, data=data, form=saved.form, other=other)
 
 
@@ -153,8 +153,8 @@ def _words(shape: tuple[int, ...], columns: int) -> str:
 
 
 def as_formed(data: Dataset, form: Form) -> Dataset:
-    """Own data in the form that a model was trained on: grey images for one with colours, a table of numbers for one
-    without a schema."""
+    """The user's data in the form that a model was trained on. Grey images are given colour channels, and a table loses
+    its schema, if the model needs it."""
     if len(form.shape) == 3 and data.shape == form.shape[:2]:
         return _mapped(replace(data, shape=form.shape), lambda x: x.repeat_interleave(form.shape[2], 1))
     if data.columns is None or form.columns is not None:
@@ -175,13 +175,13 @@ def _mapped(data: Dataset, change: Callable[[torch.Tensor], torch.Tensor]) -> Da
 
 
 def rows_to_score(saved: Saved, split: str, limit: int | None) -> tuple[torch.Tensor, Dataset]:
-    """The rows of a split that log p(x) is asked of, binarised once where they must be."""
+    """The rows of a split to score, binarised once if the likelihood needs it."""
     data = read_for(saved, None, split).data
     return data.fixed(split, limit).values, data
 
 
 def image_shape(saved: Saved) -> tuple[int, ...]:
-    """Height and width of the images that the model was trained on, and channels; () if its columns are none."""
+    """Height, width and channels of the images that the model was trained on; () if its rows are not images."""
     shape = saved.form.shape
     return shape if math.prod(shape) == saved.model.likelihood.columns else ()
 

@@ -23,7 +23,7 @@ from memgen.errors import MemgenError
 
 DEFAULT = Path("samples.png")
 BESIDE = "<the grid's name>"
-"""What --npy without a name stands for."""
+"""The value of --npy without a name."""
 
 
 @click.command(
@@ -123,8 +123,8 @@ def command(
 
 
 def chosen(figures: dict[str, bool]) -> str:
-    """The one figure that is asked for; "prior" where none is."""
-    names = [name for name, asked in figures.items() if asked]
+    """The requested figure; "prior" if none is requested."""
+    names = [name for name, selected in figures.items() if selected]
     if len(names) > 1:
         raise MemgenError(f"--{names[0]} and --{names[1]} are two figures; ask for one")
     return names[0] if names else "prior"

@@ -1,4 +1,4 @@
-"""What `memgen train` does."""
+"""The work of `memgen train`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def train(wishes: Wishes, how: Options) -> dict[str, Any]:
 
 
 def about_data(ready: Prepared) -> dict[str, Any]:
-    """What was trained on, for --json."""
+    """A record of the training data, for --json."""
     data, form = ready.data, ready.form
     return {
         "data": data.name,
@@ -58,7 +58,7 @@ def about_data(ready: Prepared) -> dict[str, Any]:
 
 
 def tell_data(loaded: Loaded, ready: Prepared) -> None:
-    """What was read, and as what: above all the kind of every column."""
+    """Print the size of the data, and the kind of every column."""
     data, form = loaded.data, loaded.form
     parts = {split: data.rows(split) for split in SPLITS}
     missing = sum(int(rows.isnan().sum()) for rows in parts.values())

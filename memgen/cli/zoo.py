@@ -23,13 +23,13 @@ def command() -> dict[str, Any]:
     from memgen.runs import zoo
 
     models = [zoo.result(name) | {"name": name} for name in zoo.names()]
-    rows = [(zoo.PREFIX + model["name"], "\n".join(told(model))) for model in models]
+    rows = [(zoo.PREFIX + model["name"], "\n".join(result_lines(model))) for model in models]
     say(tabulate(rows, tablefmt="plain") if rows else "the zoo is empty")
     return {"models": models}
 
 
-def told(model: dict[str, Any]) -> list[str]:
-    """What was measured for a model, in three lines."""
+def result_lines(model: dict[str, Any]) -> list[str]:
+    """The measured results of a model, in three lines."""
     likelihood = f"{model['log_likelihood']:.2f} ± {model['standard_error']:.2f}"
     how = f"K = {model['samples']:,}, {model['examples']:,} test examples of {model['data']}, {model['scale']}"
     epochs = model["epochs"] + sum(leg["epochs"] for leg in model["before"])

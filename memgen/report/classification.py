@@ -27,7 +27,7 @@ class Comparison:
     data: str
     features: str
     shape: tuple[int, ...]
-    """Of the features that were fitted: rows and columns."""
+    """Rows and columns of the features that were fitted."""
     test_rows: int
     paper: Classification
     chosen: Classification
@@ -38,7 +38,7 @@ class Comparison:
     seconds: float
 
     def lines(self) -> list[str]:
-        """The numbers for people."""
+        """The numbers as text."""
         size = " x ".join(f"{n:,}" for n in self.shape)
         names = {f"{PAPER:g}, the paper's": self.paper, f"{self.best:g}, chosen on validation": self.chosen}
         rows = [
@@ -85,7 +85,7 @@ def check_labels(data: Dataset) -> None:
 
 
 def compare(model: DGM, data: Dataset, kind: str) -> Comparison:
-    """Fit on training and validation rows, measure on test rows; the choice is made between the first two."""
+    """Fit on training and validation rows, measure on test rows. The regularisation is chosen on validation rows."""
     check_labels(data)
     clock = time.perf_counter()
     x = {split: getattr(features(model, data.split(split)), kind) for split in SPLITS}

@@ -1,4 +1,4 @@
-"""What an evaluation has found: for people, and for programs."""
+"""The result of an evaluation, as text for the user and as a record for programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memgen.runs.modelfile import Saved
 from memgen.tasks.density import BitsPerDimension, Likelihood
 
 FEW = 10
-"""Effective samples below which a person is told that the estimate is too low."""
+"""Number of effective samples below which the user is told that the estimate is too low."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class Evaluation:
     data: Dataset
     split: str
     seed: int
-    """Of the importance samples."""
+    """The seed of the importance samples."""
     result: Likelihood
     bits: BitsPerDimension | None
-    """Of pixels of 8 bits."""
+    """Only for pixels of 8 bits."""
     seconds: float
 
     @property
@@ -48,7 +48,7 @@ class Evaluation:
             )
 
     def lines(self) -> list[str]:
-        """The numbers for people."""
+        """The numbers as text."""
         epochs = f"{self.saved.epoch:,} epoch{'' if self.saved.epoch == 1 else 's'}"
         lines = [f"weights: {self.saved.weights}, after {epochs}; noise seed {self.seed}", ladder(self.result)]
         if self.bits is not None:

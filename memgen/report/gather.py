@@ -1,4 +1,4 @@
-"""What stands on the page: all numbers and figures of a run."""
+"""The content of a report: all numbers and figures of a run."""
 
 from __future__ import annotations
 
@@ -42,31 +42,31 @@ class Subject:
     saved: Saved
     data: Dataset
     shape: tuple[int, ...]
-    """Height and width of its images, and channels; () if they are none."""
+    """Height, width and channels of its images; () if its rows are not images."""
     other: str = ""
-    """What names the data where they are not those that the run was trained on."""
+    """A name for the data if they are not those that the run was trained on; else ""."""
 
     @property
     def method(self) -> str:
-        """By which missing values are filled in."""
+        """The imputation method."""
         return method_for(None, 0, self.saved.model.mask)
 
 
 class Filled(NamedTuple):
-    """How well missing values were filled in."""
+    """Errors of imputed values."""
 
     error: SquaredError
     per_row: Tensor
     """Squared errors of each row, on a scale on which their mean is the error per missing value."""
     effective: float
-    """States that carry the answer, median over rows."""
+    """Number of effective states, median over rows."""
     values: str
-    """What the rows are."""
+    """Kind and scale of the values."""
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """Everything that the page says of one run."""
+    """All content of the page about one run."""
 
     subject: Subject
     likelihood: Likelihood
@@ -74,7 +74,7 @@ class Gathered:
     """By pattern."""
     sections: dict[str, list[Figure]] = field(default_factory=dict)
     bits: BitsPerDimension | None = None
-    """Of pixels of 8 bits."""
+    """Only for pixels of 8 bits."""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class Gathered:
 
 
 def names(paths: Sequence[Path]) -> list[str]:
-    """Short names that tell the runs apart: the last part of each path, or more of it where these are the same.
+    """Short, distinct names of runs: the last part of each path, or more parts where these are equal.
 
     >>> names([Path("a/vae"), Path("b/vae")])
     ['a/vae', 'b/vae']
@@ -111,8 +111,8 @@ def names(paths: Sequence[Path]) -> list[str]:
 def gather_all(
     subjects: Sequence[Subject], samples: int, limit: int, seed: int, tell: Callable[[str], None] | None = None
 ) -> tuple[list[Gathered], int]:
-    """All runs at the same number of importance samples, which is returned too; those on the same data share the axis
-    of their training curves.
+    """Gather all runs with the same number of importance samples, which is also returned. Training curves of runs on
+    the same data share an axis.
     """
     samples, rows = to_score(subjects, samples, limit, seed)
     first = subjects[0].data.name
@@ -128,7 +128,7 @@ def gather_all(
 def gather(
     subject: Subject, samples: int, rows: int, limit: int, seed: int, limits: tuple[float, float] | None = None
 ) -> Gathered:
-    """Score `rows` test rows, fill in `limit` of them, draw, look inside; `limits` are those of the training axis."""
+    """Score `rows` test rows, impute `limit` of them, sample, inspect the memory; `limits`: of the training axis."""
     x = subject.data.fixed("test", rows)
     likelihood, _ = score(subject.run, subject.saved, x, "test", samples, seed, other=subject.other)
     filled, figures = impute_patterns(subject, subject.data.fixed("test", limit).values, seed)
@@ -141,15 +141,15 @@ def gather(
 
 
 def to_score(subjects: Sequence[Subject], samples: int, limit: int, seed: int) -> tuple[int, int]:
-    """Importance samples and rows: what all runs have kept of an evaluation, if that is more, else what is asked."""
+    """Numbers of importance samples and rows: those of an evaluation that all runs have stored, if they are larger."""
     if any(subject.other for subject in subjects):
         return samples, limit
-    kept = [subject.run.kept_scores("test", seed, subject.saved.sha256) for subject in subjects]
-    common = set(kept[0]).intersection(*kept)
-    better = [K for K in common if samples < K and min(rows[K] for rows in kept) >= limit]
+    stored = [subject.run.kept_scores("test", seed, subject.saved.sha256) for subject in subjects]
+    common = set(stored[0]).intersection(*stored)
+    better = [K for K in common if samples < K and min(rows[K] for rows in stored) >= limit]
     if not better:
         return samples, limit
-    return max(better), min(rows[max(better)] for rows in kept)
+    return max(better), min(rows[max(better)] for rows in stored)
 
 
 def samples_of(subject: Subject, seed: int) -> list[Figure]:
@@ -174,7 +174,7 @@ def reconstructions(subject: Subject) -> list[Figure]:
 
 
 def impute_patterns(subject: Subject, x: Float[Tensor, "N D"], seed: int) -> tuple[dict[str, Filled], list[Figure]]:
-    """The paper's three patterns, scaled to the image, on the rows x."""
+    """Impute the rows x under the paper's three patterns, scaled to the image."""
     filled, figures = {}, []
     values = "numbers in units of their standard deviation, levels right (0) or wrong (1)"
     values = subject.data.binarisation if subject.data.columns is None else values
@@ -196,7 +196,7 @@ def impute_patterns(subject: Subject, x: Float[Tensor, "N D"], seed: int) -> tup
 
 
 def memory(subject: Subject, limit: int, seed: int) -> list[Figure]:
-    """What `memgen inspect` draws; nothing for a model without memory or with too many slots to look at each."""
+    """The figures of `memgen inspect`; none for a model without memory or with more than MOST_SLOTS slots."""
     if not 0 < max((place.slots for place in places(subject.saved.model)), default=0) <= MOST_SLOTS:
         return []
     data, rows = subject.data, min(limit, SILENCED_ROWS)
@@ -212,5 +212,5 @@ def same_data(a: Gathered, b: Gathered) -> bool:
 
 
 def paired_difference(a: Gathered, b: Gathered) -> Tensor | None:
-    """log p(x) of b minus that of a, image by image; None where they were scored on other rows."""
+    """log p(x) of b minus that of a, row by row; None if they were scored on different rows."""
     return b.likelihood.log_p - a.likelihood.log_p if same_data(a, b) else None

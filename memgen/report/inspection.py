@@ -1,4 +1,4 @@
-"""What an inspection of the memory has shown: for people, and for programs."""
+"""The result of an inspection of the memory, as text for the user and as a record for programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from memgen.tasks.inspection import Inspection, LayerInspection
 
 
 def summary_of(inspection: Inspection, data: Dataset, split: str) -> dict[str, Any]:
-    """The numbers in short."""
+    """The main numbers, as a record."""
     return {
         "data": data.name,
         "split": split,
@@ -36,7 +36,7 @@ def summary_of(inspection: Inspection, data: Dataset, split: str) -> dict[str, A
 
 
 def lines(inspection: Inspection, values: str) -> list[str]:
-    """The same for people; `values`: what the columns are, pixels or values."""
+    """The main numbers as text; `values`: a word for the columns, "pixels" or "values"."""
     text = [line for layer in inspection.layers for line in layer_lines(layer, values)]
     return text if inspection.labels else [*text, "the data have no labels: no figures of classes"]
 

@@ -9,7 +9,7 @@ from memgen.tasks.density import standard_error
 
 
 def numbers(one: Gathered) -> dict[str, Any]:
-    """Those of one run."""
+    """The numbers of one run."""
     bits = one.bits
     return {
         "run": str(one.subject.run.folder),

@@ -1,4 +1,4 @@
-"""The page itself: one HTML file with everything inside. templates/page.html has its form, this file its content."""
+"""The report as one self-contained HTML file: templates/page.html has its layout, this module its content."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ HEADS = {
     "imputation": "Missing values",
     "memory": "Inside the memory",
 }
-"""Kind of figures -> the heading of their section, in the order of the page."""
+"""Kind of figures -> heading of their section, in the order of the page."""
 
 WIDE = 6.2
-"""Inches from which two figures no longer fit beside each other on paper."""
+"""Width in inches from which two figures do not fit side by side on paper."""
 ALL_WORDS = 99
-"""Of a table without columns of numbers."""
+"""The value of `Table.words` for a table without columns of numbers."""
 
 
 class Table(NamedTuple):
@@ -39,14 +39,14 @@ class Table(NamedTuple):
     words: int = 1
     """Columns of words, before those of numbers."""
     differing: Sequence[int] = ()
-    """Rows that stand out."""
+    """Indices of rows to highlight."""
 
 
 class Shown(NamedTuple):
     """A figure on the page."""
 
     run: str
-    """Of which run, where there are several."""
+    """The name of the run, if there are several."""
     width: int
     caption: str
     png: str
@@ -63,19 +63,19 @@ class Section(NamedTuple):
     heading: str
     table: Table | None = None
     note: str = ""
-    """What the numbers of the table are."""
+    """The definition of the numbers in the table."""
     lines: Sequence[str] = ()
     groups: Sequence[Group] = ()
     kind: str = ""
 
 
 def figures_folder(page: Path) -> Path:
-    """Where the figures of a page lie, beside it."""
+    """The folder of a page's figures, beside the page."""
     return page.with_name(f"{page.stem}-figures")
 
 
 def write_report(output: Path, gathered: Sequence[Gathered], seed: int) -> Path:
-    """The page, and its figures with their numbers beside it; returns their folder."""
+    """Write the page, and its figures with their numbers beside it. Returns the folder of the figures."""
     folder = figures_folder(output)
     text = page(gathered, seed)
     for one in gathered:
@@ -102,14 +102,14 @@ def page(gathered: Sequence[Gathered], seed: int) -> str:
 
 
 def title(gathered: Sequence[Gathered]) -> str:
-    """The runs, and the data that they are reported on."""
+    """The names of the runs and of their data."""
     names = [one.subject.name for one in gathered]
     data = dict.fromkeys(one.subject.data.name for one in gathered)
     return f"{' and '.join(names) if len(names) < 3 else f'{len(names)} runs'} on {' and '.join(data)}"
 
 
 def about(subject: Subject) -> str:
-    """What the recipe says of itself, unless it is that of a shipped recipe for other data."""
+    """The description in the recipe, unless it comes from a shipped recipe for other data."""
     recipe = subject.saved.recipe
     shipped = map(Recipe.named, recipe_names())
     if any(other.about == recipe.about and other.data.name != recipe.data.name for other in shipped):
@@ -118,7 +118,7 @@ def about(subject: Subject) -> str:
 
 
 def sections(gathered: Sequence[Gathered], seed: int) -> Iterator[Section]:
-    """All that the page has, from the top."""
+    """All sections of the page, from the top."""
     yield likelihoods(gathered, seed)
     yield from schemas(gathered)
     for key in HEADS:
@@ -213,7 +213,7 @@ def inlined(figure: Figure, run: str) -> Shown:
 
 
 def imputations(gathered: Sequence[Gathered]) -> Section:
-    """Errors by pattern, how many states carry them, and paired differences to the first run."""
+    """Errors by pattern, numbers of effective states, and paired differences to the first run."""
     patterns = list(dict.fromkeys(pattern for one in gathered for pattern in one.imputation))
     rows = []
     for one in gathered:
@@ -242,7 +242,7 @@ def imputation_difference(first: Gathered, other: Gathered) -> str:
 
 
 def settings(gathered: Sequence[Gathered]) -> Section:
-    """Every setting of every run; those that differ stand out."""
+    """Every setting of every run; those that differ are highlighted."""
     flat = [flatten(one.subject.saved.recipe.to_dict()) for one in gathered]
     keys = list(dict.fromkeys(key for one in flat for key in one))
     rows = [[key, *(str(one.get(key, "")) for one in flat)] for key in keys]

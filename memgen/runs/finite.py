@@ -8,7 +8,7 @@ from typing import Any
 
 
 def finite(value: Any) -> Any:
-    """None for a number that is none, also inside lists and tables.
+    """The value with NaN and infinity replaced by None, also inside lists and tables.
 
     >>> finite({"bound": [1.5, float("nan")], "epoch": 3})
     {'bound': [1.5, None], 'epoch': 3}
@@ -21,5 +21,5 @@ def finite(value: Any) -> Any:
 
 
 def as_json(value: Any) -> bytes:
-    """A file of it; null stands for NaN."""
+    """The content of a JSON file; null stands for NaN."""
     return (json.dumps(finite(value), indent=1, allow_nan=False) + "\n").encode()

@@ -1,4 +1,4 @@
-"""Per-example results of an evaluation, as a run folder keeps them."""
+"""Per-example results of an evaluation, stored in a run folder."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from memgen.tasks.density import Likelihood
 
 @dataclass(frozen=True)
 class Scores:
-    """Per-example results of an evaluation, kept so that it can be interrupted, continued, and compared in pairs."""
+    """The file of per-example results. With it an evaluation can be resumed, and compared with others in pairs."""
 
     file: Path
     samples: int
     weights: str
-    """sha256 of the weights that were scored: results of others do not count."""
+    """sha256 of the weights that were scored. Stored results of other weights are ignored."""
 
     def read(self) -> tuple[Likelihood | None, float]:
-        """What has been scored so far, from the first example on, and the seconds that it took."""
+        """The stored results, from the first example on, and the seconds that they took."""
         try:
             tensors, about = load_tensors(self.file)
         except MemgenError:

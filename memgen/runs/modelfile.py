@@ -1,4 +1,4 @@
-"""Model files: safetensors with the weights, and with all that it takes to read them as a model."""
+"""Model files: safetensors with the weights, and the metadata from which the model is built."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from memgen.recipes.settings import Recipe
 from memgen.runs.storage import CHECKSUM, load_tensors, save_tensors
 
 NEEDED = {"recipe", "columns", "epoch", "stage", "stages", "weights", "form"}
-"""What a file says beside its tensors."""
+"""Required entries of the metadata."""
 
 
 class Reached(NamedTuple):
-    """How far a training has come."""
+    """The progress of a training."""
 
     epoch: int
-    """Of the weights, counted through all stages."""
+    """Epochs of the weights, counted through all stages."""
     stage: str
-    """The last stage that was begun."""
+    """The name of the last stage that was begun."""
     stages: int
-    """How many stages are finished."""
+    """The number of finished stages."""
 
     @staticmethod
     def end(recipe: Recipe) -> Reached:
@@ -49,13 +49,13 @@ class Saved:
     weights: str
     """Which weights it holds: "raw" or "averaged"."""
     sha256: str
-    """Of its tensors and of what the file says about them."""
+    """The checksum of tensors and metadata."""
     form: Form
-    """Of the rows that it was trained on."""
+    """The form of the training rows."""
     origin: Origin | None = None
-    """The user's own data, where its run folder knows of them."""
+    """The user's own data, if the run folder has a data.json."""
     trained_on: str = ""
-    """The fingerprint of the user's own data, so that they are known again; "" for data sets."""
+    """The fingerprint of the user's own data; "" for data sets."""
 
     @property
     def epoch(self) -> int:
@@ -109,7 +109,7 @@ def kind_of_weights(recipe: Recipe, stage: str) -> str:
 
 
 def read_file(file: Path, device: str = "cpu") -> Saved:
-    """A model with what its file says of it."""
+    """A model and the metadata of its file."""
     tensors, about = load_tensors(file)
     if not about.keys() >= NEEDED:
         raise MemgenError(f"{file} is not a memgen model: it has no recipe inside")
@@ -127,14 +127,14 @@ def read_file(file: Path, device: str = "cpu") -> Saved:
 
 
 def check_columns(form: Form, columns: int, what: object) -> None:
-    """The form that a file tells of, and the number of columns, must agree."""
+    """The form in a file and the number of columns must agree."""
     expected = len(form.columns) if form.columns is not None else math.prod(form.shape) if form.shape else columns
     if expected != columns:
         raise MemgenError(f"{what} is damaged: its form has {expected:,} columns, its model {columns:,}")
 
 
 def check_shapes(recipe: Recipe, columns: int, form: Form, tensors: Mapping[str, Tensor], what: object) -> None:
-    """Say in one line which tensors do not fit the model of a recipe, before memory is spent on that model."""
+    """Refuse tensors that do not fit the model of a recipe, before memory is allocated for that model."""
     with torch.device("meta"):
         expected = build(recipe, columns, form.kinds).state_dict()
     for name in sorted(expected.keys() ^ tensors.keys()):
@@ -147,8 +147,8 @@ def check_shapes(recipe: Recipe, columns: int, form: Form, tensors: Mapping[str,
 
 
 def warm_start(model: DGM, start: Saved, recipe: Recipe) -> int:
-    """Give the model of a recipe the weights of another of the same form. Returns how many stages of the recipe led to
-    these weights: those are not trained again."""
+    """Load the weights of another model of the same form. Returns how many stages of the recipe these weights have
+    completed: those are not trained again."""
     columns, tensors = start.model.likelihood.columns, start.model.state_dict()
     check_shapes(recipe, columns, start.form, tensors, "the model to start from")
     if changed := [text for text in start.recipe.differences(recipe) if _function(text)]:
@@ -158,7 +158,7 @@ def warm_start(model: DGM, start: Saved, recipe: Recipe) -> int:
 
 
 def stages_before(start: Saved, recipe: Recipe) -> int:
-    """How many of the first stages of a recipe led to these weights."""
+    """How many of the first stages of a recipe these weights have completed."""
     n, theirs = start.reached.stages, start.recipe
     alike = (theirs.data, theirs.model, theirs.stages[:n]) == (recipe.data, recipe.model, recipe.stages[:n])
     ended = n > 0 and theirs.stages[n - 1].name == start.reached.stage
@@ -166,5 +166,5 @@ def stages_before(start: Saved, recipe: Recipe) -> int:
 
 
 def _function(difference: str) -> bool:
-    """Whether settings that differ make another function of the same tensors."""
+    """Whether a different setting changes the function that the same tensors compute."""
     return difference.startswith("model.") and not difference.startswith("model.start ")

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, a plain line now and then elsewhere; always on stderr."""
+"""Progress of long work on stderr: a bar on a terminal, elsewhere a plain line every few seconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Progress:
         """`brief`: no plain line about work that ends before the first one is due."""
         self.what, self.total, self.unit = what, total, unit
         self.started = self.spoken = time.monotonic()
-        self.said = -1
+        self.reported = -1
         self.brief = brief
         self.bar = None
         if sys.stderr.isatty():
@@ -49,18 +49,18 @@ class Progress:
             self.bar.close()
 
     def to(self, done: int, note: str = "", total: int | None = None) -> None:
-        """Say how much is done, in units."""
+        """Show how many units are done."""
         if total is not None:
             self.total = total
         if self.bar is not None:
             self.bar.total = self.total or None
             self.bar.set_postfix_str(note, refresh=False)
             self.bar.update(done - self.bar.n)
-        elif done != self.said and (time.monotonic() - self.spoken >= LINE_EVERY or self._ends(done)):
-            self.spoken, self.said = time.monotonic(), done
+        elif done != self.reported and (time.monotonic() - self.spoken >= LINE_EVERY or self._ends(done)):
+            self.spoken, self.reported = time.monotonic(), done
             of = f"/{self.total}" if self.total else ""
             seconds = self.spoken - self.started
             print(f"{self.what}: {done}{of} {self.unit}s, {seconds:.0f} s  {note}".rstrip(), file=sys.stderr)
 
     def _ends(self, done: int) -> bool:
-        return done == self.total and not (self.brief and self.said < 0)
+        return done == self.total and not (self.brief and self.reported < 0)

@@ -1,12 +1,12 @@
-"""A run folder, which describes itself.
+"""A run folder and its files.
 
 recipe.toml              every setting, stage by stage
 weights.safetensors      the model, with exact batch-norm statistics and the recipe inside
 checkpoint.safetensors   everything that a resumed training needs
 metrics.jsonl            one line per epoch
 likelihood/              per-example results of evaluations
-data.json                of the user's own data: where they lay, their fingerprint, their form
-start.json               of a run that began with the weights of another: which they were
+data.json                the user's own data: their path, fingerprint and form
+start.json               where the initial weights came from, if the run began with those of another
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ RECIPE, WEIGHTS, CHECKPOINT, METRICS = "recipe.toml", "weights.safetensors", "ch
 DATA, START = "data.json", "start.json"
 
 EVERY_EPOCH = ("epoch", "bound", "seconds")
-"""Numbers that every line of metrics.jsonl has."""
+"""Keys of numbers in every line of metrics.jsonl."""
 
 Kinds = dict[str, type | tuple[type, ...]]
 COUNTED: Kinds = {"stage": int, "epoch": int, "step": int, "seconds": (int, float)}
 EXECUTED: Kinds = {"device": str, "threads": int, "torch": str, "path": str}
-"""What a checkpoint says of itself, with the type of each."""
+"""Entries of a checkpoint's metadata, with their types."""
 STARTED: Kinds = {"name": str, "weights_sha256": str, "epochs": int, "seed": int, "stages": int}
-"""What start.json says."""
+"""Entries of start.json, with their types."""
 MOST_THREADS = 1024
 
 FORMAT = "3"
-"""Of checkpoints."""
+"""The format of checkpoints."""
 
 
 def load(path: str | Path, device: str = "cpu") -> DGM:
@@ -62,7 +62,7 @@ def load(path: str | Path, device: str = "cpu") -> DGM:
 
 
 def read_model(path: Path, device: str = "cpu") -> Saved:
-    """The model with what its file says of it."""
+    """The model and the metadata of its file."""
     path = zoo.resolve(path)
     if not path.is_dir():
         if not path.exists():
@@ -84,7 +84,7 @@ class Checkpoint(NamedTuple):
     tensors: dict[str, Tensor]
     counts: dict[str, Any]
     execution: dict[str, Any]
-    """How it was computed: device, threads, version of torch, path."""
+    """Device, threads, version of torch and path of kernels that the training uses."""
 
 
 @dataclass(frozen=True)
@@ -98,12 +98,12 @@ class Run:
 
     @property
     def form(self) -> Form:
-        """Of its rows."""
+        """The form of the rows."""
         return form_of(self.recipe) if self.origin is None else self.origin.form
 
     @staticmethod
     def create(folder: Path, recipe: Recipe, origin: Origin | None = None, start: dict[str, Any] | None = None) -> Run:
-        """Start a run in a folder that does not exist or is empty; `start`: about the weights with which it begins."""
+        """Start a run in a folder that does not exist or is empty; `start`: the origin of the initial weights."""
         Run.refuse_taken(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -115,18 +115,18 @@ class Run:
         return Run(folder, recipe).remembering(origin)
 
     def remembering(self, origin: Origin | None) -> Run:
-        """The run, with its folder saying where its data lie."""
+        """The run with this origin of its data, which is written into its folder."""
         if origin is not None and origin != self.origin:
             write_atomically(self.folder / DATA, origin.to_json().encode())
         return replace(self, origin=origin)
 
     def remember_start(self, start: dict[str, Any]) -> None:
-        """About the weights with which it begins."""
+        """Write where the initial weights came from."""
         write_atomically(self.folder / START, (json.dumps(start) + "\n").encode())
 
     @property
     def start(self) -> dict[str, Any] | None:
-        """Which weights it began with, if they were those of another run."""
+        """Where the initial weights came from, if they were those of another run."""
         path = self.folder / START
         try:
             return parse_record(path.read_text("utf-8"), STARTED, path) if path.exists() else None
@@ -135,16 +135,16 @@ class Run:
 
     @property
     def skipped(self) -> int:
-        """Epochs of the stages that had led to the weights with which it began."""
+        """Epochs of the stages that the initial weights had already completed."""
         start = self.start
         return 0 if start is None else self.recipe.epochs_before(int(start.get("stages", 0)))
 
     @staticmethod
     def refuse_taken(folder: Path) -> None:
-        """A folder that holds anything is not for a new run: nothing is overwritten."""
+        """Refuse a folder that is not empty, so that nothing is overwritten."""
         if (folder / RECIPE).exists():
             raise MemgenError(f"{folder} already holds a run; go on with --resume, or choose another --out")
-        # A start that was killed may have left a file that was never finished, or what it was to begin with.
+        # A start that was killed may have left an unfinished file, or start.json.
         left = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
         if folder.exists() and (not folder.is_dir() or not all(name == START or is_scrap(name) for name in left)):
             raise MemgenError(f"{folder} exists and is not an empty folder; choose another --out")
@@ -160,7 +160,7 @@ class Run:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep a second training away from this folder; the lock goes with the process, however it ends."""
+        """Lock the folder against a second training. The lock ends with the process."""
         try:
             file = (self.folder / ".lock").open("w")
         except OSError as error:
@@ -174,7 +174,7 @@ class Run:
             yield
 
     def save_weights(self, state: State) -> None:
-        """The result so far; its batch-norm statistics must have been collected."""
+        """Write the weights of the current result. Its batch-norm statistics must have been collected."""
         model = state.result
         if state.best.weights is not None:
             model = copy.deepcopy(model)
@@ -190,7 +190,7 @@ class Run:
         )
 
     def reached(self, state: State) -> Reached:
-        """How far the training of the weights that are saved has come."""
+        """The progress of the weights that are saved."""
         stage = self.recipe.stages[state.stage]
         epoch = state.epoch if state.best.weights is None else state.best.epoch
         finished = state.stage + (state.epoch == stage.training.epochs)
@@ -233,7 +233,7 @@ class Run:
         return None
 
     def restore(self, state: State, checkpoint: Checkpoint | None) -> None:
-        """Bring a fresh state to the checkpoint, and cut metrics.jsonl back to it."""
+        """Load the checkpoint into a fresh state, and remove later lines from metrics.jsonl."""
         if checkpoint is not None:
             try:
                 state.restore(checkpoint.tensors)
@@ -242,10 +242,10 @@ class Run:
             counts = checkpoint.counts
             state.epoch, state.step, state.seconds = counts["epoch"], counts["step"], counts["seconds"]
         done = self.recipe.epochs_before(state.stage) + state.epoch
-        kept = [line for line in self.metrics() if line["epoch"] <= done]
-        if len(kept) != done - self.skipped:
+        lines = [line for line in self.metrics() if line["epoch"] <= done]
+        if len(lines) != done - self.skipped:
             raise MemgenError(f"{self.folder / METRICS} lacks epochs that {CHECKPOINT} counts; it has been altered")
-        write_atomically(self.folder / METRICS, "".join(json.dumps(line) + "\n" for line in kept).encode())
+        write_atomically(self.folder / METRICS, "".join(json.dumps(line) + "\n" for line in lines).encode())
 
     def log(self, epoch: Epoch) -> None:
         line = {key: value for key, value in finite(epoch._asdict()).items() if value is not None}
@@ -258,7 +258,7 @@ class Run:
             ) from None
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl; what follows a line cut short by a kill does not count."""
+        """The lines of metrics.jsonl. Those from the first incomplete line on are ignored."""
         path = self.folder / METRICS
         try:
             lines = path.read_text("utf-8").splitlines() if path.exists() else []
@@ -267,26 +267,26 @@ class Run:
         complete: list[dict[str, Any]] = []
         for line in lines:
             try:
-                found = json.loads(line)
+                record = json.loads(line)
             except (ValueError, RecursionError):
                 break
-            if not isinstance(found, dict) or not all(isinstance(found.get(key), int | float) for key in EVERY_EPOCH):
+            if not isinstance(record, dict) or not all(isinstance(record.get(key), int | float) for key in EVERY_EPOCH):
                 break
-            complete.append(found)
+            complete.append(record)
         return complete
 
     def kept_scores(self, split: str, seed: int, sha256: str) -> dict[int, int]:
-        """Evaluations of these weights that are kept: importance samples -> rows from the first on."""
-        found = {}
+        """Stored evaluations of these weights: number of importance samples -> number of rows scored."""
+        rows = {}
         for file in (self.folder / "likelihood").glob(f"{split}-*-seed{seed}.safetensors"):
             number = file.name.split("-")[1]
-            kept = self.scores(split, int(number), seed, sha256).read()[0] if number.isdecimal() else None
-            if kept is not None:
-                found[int(number)] = len(kept.log_p)
-        return found
+            likelihood = self.scores(split, int(number), seed, sha256).read()[0] if number.isdecimal() else None
+            if likelihood is not None:
+                rows[int(number)] = len(likelihood.log_p)
+        return rows
 
     def scores(self, split: str, samples: int, seed: int, sha256: str, other: str = "") -> Scores:
-        """Results of an evaluation; those on `other` data than the run's own, by their fingerprint, lie apart."""
+        """The file of an evaluation's results. `other`: the fingerprint of data other than those of the run."""
         name = f"{split}-{samples}-seed{seed}{other and '-on-'}{other[:16]}.safetensors"
         return Scores(self.folder / "likelihood" / name, samples, sha256)
 

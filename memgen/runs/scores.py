@@ -1,4 +1,4 @@
-"""Long tasks with a progress bar: scoring (going on from what was kept), filling in, looking inside."""
+"""Long tasks with a progress bar: scoring (resumed from stored results), imputation, inspection of the memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from memgen.tasks.inspection import Inspection, inspect, require_memory
 from memgen.tasks.scores import SquaredError, comparable, row_errors, squared_error
 
 KEEP_EVERY = 60.0
-"""Seconds between writes of an evaluation's results so far."""
+"""Seconds between writes of the partial results of an evaluation."""
 
 
 def score(
@@ -39,12 +39,12 @@ def score(
     fresh: bool = False,
     other: str = "",
 ) -> tuple[Likelihood, float]:
-    """log p(x) of every row, going on from what an earlier evaluation of the run has kept; and the seconds that it
-    took. `other` names data that are not the run's own. Without a run nothing is kept.
+    """log p(x) of every row, and the seconds that it took. Results stored by an earlier evaluation of the run are
+    used. `other` names data other than those of the run. Without a run nothing is stored.
     """
     scores = None if run is None else run.scores(split, samples, seed, saved.sha256, other)
-    kept, seconds = (None, 0.0) if fresh or scores is None else scores.read()
-    parts = [] if kept is None else [kept]
+    previous, seconds = (None, 0.0) if fresh or scores is None else scores.read()
+    parts = [] if previous is None else [previous]
     before = done = sum(len(part.log_p) for part in parts)
     if before:
         anew = "memgen evaluate --fresh scores them again"
@@ -71,19 +71,19 @@ def score(
 
 
 def bits_of(saved: Saved, result: Likelihood, batch: Batch) -> BitsPerDimension | None:
-    """Of pixels of 8 bits, which is how their likelihoods are compared."""
+    """Bits per dimension, by which likelihoods of 8-bit pixels are compared; None for other likelihoods."""
     if saved.recipe.model.likelihood != "discretised_logistic":
         return None
     return bits_per_dimension(result.log_p, (~batch.values.isnan()).sum(-1))
 
 
 def fill(
-    model: GenerativeModel, batch: Batch, method: str | None = None, what: str = "imputing", **more: Any
+    model: GenerativeModel, batch: Batch, method: str | None = None, what: str = "imputing", **options: Any
 ) -> Imputation:
-    """Missing values of all rows; `more` are the options of `imputations`."""
+    """Missing values of all rows; `options` are those of `imputations`."""
     parts: list[Imputation] = []
     with Progress(what, len(batch), "row") as progress:
-        for part in imputations(model, batch, method, **more):
+        for part in imputations(model, batch, method, **options):
             parts.append(part)
             progress.to(sum(len(part.mean) for part in parts))
     return join_rows(parts)
@@ -92,7 +92,7 @@ def fill(
 def look(
     model: GenerativeModel, data: Dataset, split: str, limit: int | None, rows: int, samples: int, seed: int
 ) -> Inspection:
-    """Inside the memory: preferences from the rows of a split (the first `limit`), nats from the first `rows`."""
+    """Inspect the memory: preferences of the first `limit` rows of a split, the gain from each slot over `rows`."""
     scored = data.fixed(split, rows)
     slots = sum(place.slots for place in require_memory(model))
     with Progress("silencing slots", slots * len(scored), "score") as progress:
@@ -104,7 +104,7 @@ def look(
             progress.to(done)
 
         batch = data.split(split).rows(slice(limit))
-        found = inspect(
+        inspection = inspect(
             model,
             batch,
             scored,
@@ -114,11 +114,11 @@ def look(
             seed=seed,
             tick=tick,
         )
-    return replace(found, labels=[data.classes[int(i)] for i in found.labels]) if data.classes else found
+    return replace(inspection, labels=[data.classes[int(i)] for i in inspection.labels]) if data.classes else inspection
 
 
 def encoded(model: GenerativeModel, x: torch.Tensor) -> torch.Tensor:
-    """What Q sees of a table's rows, in which columns of all units and kinds count alike; NaN is missing."""
+    """Rows of a table in the encoding that Q reads, in which all columns have comparable scales; NaN is missing."""
     head, x = model.likelihood, x.to(next(model.parameters()))
     missing = x.isnan()
     return head.encode(x.where(~missing, 0)).masked_fill(missing[..., head.owners], torch.nan).cpu()
@@ -127,8 +127,8 @@ def encoded(model: GenerativeModel, x: torch.Tensor) -> torch.Tensor:
 def imputation_error(
     data: Dataset, guess: torch.Tensor, x: torch.Tensor, missing: torch.Tensor
 ) -> tuple[SquaredError, torch.Tensor]:
-    """How far what was filled in is from the truth, where that is known, and the same of each row. Of a table, numbers
-    count in units of their standard deviation over training rows, and a level is right (0) or wrong (1).
+    """Squared error of the imputed values whose true values are known, in total and for each row. In a table, numbers
+    are scaled by their standard deviation over training rows, and the error of a level is 0 (right) or 1 (wrong).
     """
     known = missing & ~x.isnan()
     if data.columns is not None:
@@ -138,7 +138,7 @@ def imputation_error(
 
 
 def keep(scores: Scores | None, parts: list[Likelihood], seconds: float) -> str:
-    """Write results so far into the run, where that is possible; says how it went."""
+    """Write partial results into the run if possible. Returns the end of a message about it."""
     if scores is None:
         return "but not kept: a model file has no place for them"
     try:

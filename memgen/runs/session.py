@@ -1,4 +1,4 @@
-"""Training in a run folder: from its start or last checkpoint to its end, to a stage, or to an interruption."""
+"""Training in a run folder, from the start or the last checkpoint to the end, a stage, or an interruption."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from memgen.training.state import State, begin
 from memgen.training.statistics import collect_statistics
 
 COMPILED = "compiled"
-"""The path of a run whose loss torch.compile has made."""
+"""The execution path of a run whose loss is compiled by torch.compile."""
 
 
 class Stopped(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM, taken at the end of a step."""
+    """Ctrl-C or SIGTERM, raised at the end of a step."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """The weights with which a run begins, and what they are called."""
+    """The initial weights of a run, and their name."""
 
     saved: Saved
     name: str
 
     def about(self, stages: int) -> dict[str, Any]:
-        """What a run keeps of it; `stages`: how many of the run's stages led to it."""
+        """The content of start.json; `stages`: how many stages of the run the weights have completed."""
         saved = self.saved
         return {
             "name": self.name,
@@ -60,7 +60,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Options:
-    """How to train, which is no part of a recipe."""
+    """Options of training that are not part of a recipe."""
 
     device: str = "auto"
     until: str | None = None
@@ -80,8 +80,8 @@ def train_in(
     start: Start | None = None,
     begun: Callable[[Session], None] = lambda session: None,
 ) -> Run:
-    """Train in a run folder, which is made if there is none, else gone on with. `origin`: of the user's own data;
-    `start`: the weights to begin with; `begun` is called before the first step."""
+    """Train in a run folder: a new one is created, an existing one is resumed. `origin`: of the user's own data;
+    `start`: the initial weights; `begun` is called before the first step."""
     recipe, options = ready.recipe, Options() if options is None else options
     document.position(options.until or recipe.stages[-1].name, [stage.name for stage in recipe.stages])
     if options.compiled:
@@ -104,7 +104,7 @@ def train_in(
 
 
 def _first_stage(run: Run | None, ready: Prepared, start: Start | None) -> int:
-    """The stage with which a run begins; its model gets the values that it begins with."""
+    """The index of the first stage to train. Sets the initial values of the model."""
     if run is not None and (run.folder / CHECKPOINT).exists():
         return 0  # the checkpoint knows
     adapt(ready)
@@ -114,15 +114,15 @@ def _first_stage(run: Run | None, ready: Prepared, start: Start | None) -> int:
 class Session:
     """`with Session(run, ready, options) as session: session.train()`
 
-    Inside, Ctrl-C and SIGTERM are noted and taken at the end of the current step, when the state is whole; a second
-    Ctrl-C stops at once, with what the last checkpoint holds.
+    Ctrl-C and SIGTERM stop the training at the end of the current step, when the state is consistent. A second Ctrl-C
+    stops at once: the last checkpoint remains.
     """
 
     def __init__(self, run: Run, ready: Prepared, options: Options, first: int = 0) -> None:
         self.run, self.options = run, options
         checkpoint = run.checkpoint()
-        kept = None if checkpoint is None else checkpoint.execution
-        self.execution = choose_execution(options.device, kept, options.compiled)
+        previous = None if checkpoint is None else checkpoint.execution
+        self.execution = choose_execution(options.device, previous, options.compiled)
         self.ready = ready.on(self.execution["device"])
         stage = first if checkpoint is None else checkpoint.counts["stage"]
         foreign = run.start is not None
@@ -130,7 +130,7 @@ class Session:
         run.restore(self.state, checkpoint)
         names = [entry.name for entry in run.recipe.stages]
         self.until = len(names) if options.until is None else names.index(options.until) + 1
-        """How many stages there are to be at the end."""
+        """The number of stages to complete."""
         self.stop = False
         self.note = ""
         self.saved_at = time.monotonic()
@@ -138,12 +138,12 @@ class Session:
 
     @property
     def epochs(self) -> int:
-        """Finished, through all stages."""
+        """Finished epochs of all stages."""
         return self.run.recipe.epochs_before(self.state.stage) + self.state.epoch
 
     @property
     def to_do(self) -> int:
-        """Epochs that there are to be at the end."""
+        """The number of epochs to complete."""
         return self.run.recipe.epochs_before(self.until)
 
     @property
@@ -174,7 +174,7 @@ class Session:
         """Train to the end; returns the metrics of all epochs."""
         run = self.run
         if self.finished:
-            if not run.weights_are_whole():  # lost or damaged since; the checkpoint has all that they are made of
+            if not run.weights_are_whole():  # lost or damaged since: they are computed from the checkpoint
                 self._save_result()
             return run.metrics()
         if not (run.folder / CHECKPOINT).exists():
@@ -186,14 +186,14 @@ class Session:
                     for epoch, self.state in stream:
                         self._finish(epoch, writer)
             except NonFiniteError as error:
-                kept = f"the last good checkpoint is kept in {run.folder}; other settings need another --out"
-                raise NonFiniteError(f"{error}; {kept}") from None
+                remains = f"the last good checkpoint is kept in {run.folder}; other settings need another --out"
+                raise NonFiniteError(f"{error}; {remains}") from None
         if self.stop:  # it came while the last epoch was being saved
             raise Stopped(f"stopped after all of {self.to_do} epochs, and saved")
         return run.metrics()
 
     def _steps(self, stages: int) -> int:
-        """Of the first stages of the training."""
+        """The number of steps of the first stages."""
         pairs = zip(self.run.recipe.stages[:stages], self.ready.sizes, strict=False)
         return sum(stage.training.epochs * len(sizes) for stage, sizes in pairs)
 
@@ -213,8 +213,8 @@ class Session:
         return tick
 
     def _finish(self, epoch: Epoch, writer: Writer | None) -> None:
-        """Keep what an epoch has brought. Metrics come before the checkpoint that counts the epoch: if a kill falls
-        between, they are cut back."""
+        """Save the results of an epoch. Metrics are written before the checkpoint that counts the epoch: if the process
+        is killed between the two, `Run.restore` removes them."""
         self.run.log(epoch)
         if writer is not None:
             writer.add(epoch)
@@ -232,7 +232,7 @@ class Session:
         self.saved_at = time.monotonic()
 
     def _save_result(self) -> None:
-        """What there is, ready to be evaluated."""
+        """Save the current weights with batch-norm statistics, ready to be evaluated."""
         settings, ready = self.run.recipe.stages[self.state.stage].training, self.ready
         self.state.optimizer.catch_up(settings.ema)
         collect_statistics(self.state.result, ready.rows, stochastic=ready.data.stochastic, seed=settings.seed)
@@ -257,28 +257,29 @@ def choose_device(name: str) -> str:
     return name
 
 
-def choose_execution(device: str, kept: dict[str, Any] | None, compiled: bool = False) -> dict[str, Any]:
-    """What else the bits of a result depend on: decided when a run starts, kept when it is resumed."""
+def choose_execution(device: str, previous: dict[str, Any] | None, compiled: bool = False) -> dict[str, Any]:
+    """Device, threads, version of torch and path, on which the bits of a result depend. They are chosen when a run
+    starts; a resumed run keeps the `previous` ones."""
     path = COMPILED if compiled else execution_path()
-    if kept is None:
+    if previous is None:
         threads, version = torch.get_num_threads(), torch.__version__
         return {"device": choose_device(device), "threads": threads, "torch": str(version), "path": path}
-    if device not in ("auto", kept["device"]):
-        raise MemgenError(f"this run was started on {kept['device']} and stays there; leave out --device {device}")
-    choose_device(kept["device"])
-    torch.set_num_threads(kept["threads"])
-    if kept["torch"] != torch.__version__:
+    if device not in ("auto", previous["device"]):
+        raise MemgenError(f"this run was started on {previous['device']} and stays there; leave out --device {device}")
+    choose_device(previous["device"])
+    torch.set_num_threads(previous["threads"])
+    if previous["torch"] != torch.__version__:
         warnings.warn(
-            f"this run was started with torch {kept['torch']}, this is {torch.__version__}: its end may differ in the "
+            f"this run was started with torch {previous['torch']}, this is {torch.__version__}: its end may differ in "
+            "the last bits from that of an uninterrupted run",
+            stacklevel=2,
+        )
+    if COMPILED in (previous["path"], path):
+        return previous
+    if previous["path"] != path:
+        warnings.warn(
+            f"this run was started with {previous['path']} kernels, here are {path} ones: its end may differ in the "
             "last bits from that of an uninterrupted run",
             stacklevel=2,
         )
-    if COMPILED in (kept["path"], path):
-        return kept
-    if kept["path"] != path:
-        warnings.warn(
-            f"this run was started with {kept['path']} kernels, here are {path} ones: its end may differ in the last "
-            "bits from that of an uninterrupted run",
-            stacklevel=2,
-        )
-    return kept
+    return previous

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: atomic writes, and safetensors with a checksum. Nothing is ever unpickled."""
+"""Atomic writes, and safetensors files with a checksum. Nothing is ever unpickled."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from memgen.errors import MemgenError, reason
 
 CHECKSUM = "sha256"
 LARGEST_HEADER = 1 << 25
-"""Bytes of names, shapes and metadata: the schema of a table with 200,000 columns fits."""
+"""Largest header in bytes: names, shapes and metadata. The schema of a table with 200,000 columns fits."""
 MOST_TENSORS = 100_000
 METADATA = "__metadata__"
 """The entry of the header that is not a tensor."""
 LENGTH = struct.Struct("<Q")
-"""Of the header: the first bytes of a safetensors file."""
+"""The length of the header: the first bytes of a safetensors file."""
 
 
 def checksum(tensors: dict[str, Tensor], metadata: dict[str, str]) -> str:
@@ -55,17 +55,17 @@ def with_metadata(content: bytes, metadata: dict[str, str]) -> tuple[bytes, memo
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and metadata; a file that is missing, truncated, altered or beyond the limits is an error that says so.
+    """Tensors and metadata. A file that is missing, truncated, altered or too large raises an error.
 
-    The file is opened once, because another process may replace it at any moment. No more is allocated than it has: the
-    library compares the sizes that the header tells with it.
+    The file is opened once, because another process may replace it at any moment. The library compares the sizes in
+    the header with the size of the file, so no more memory is allocated than the file has.
     """
     content = read_content(path)
     try:
         tensors = safetensors.torch.load(content)
         metadata = header_of(content).get(METADATA, {})
         actual = checksum(tensors, metadata)
-    except Exception as error:  # of the library, and of torch for types that it only half knows
+    except Exception as error:  # of the library, and of torch for types that it supports only in part
         raise MemgenError(f"{path} is corrupt, or no model file: {reason(error)}") from None
     if metadata.get(CHECKSUM) != actual:
         raise MemgenError(f"{path} is corrupt: its content does not match its checksum")
@@ -73,7 +73,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def read_content(path: Path) -> bytes:
-    """The bytes of a file, refused where it begins with a header beyond the limits."""
+    """The bytes of a file. A header beyond the limits is refused before the rest is read."""
     try:
         with path.open("rb") as file:
             start = file.read(LENGTH.size)
@@ -86,13 +86,13 @@ def read_content(path: Path) -> bytes:
             content = start + file.read()
     except OSError as error:
         raise MemgenError(f"cannot read {path}: {error.strerror}") from None
-    if (found := content.count(b'"dtype"', 0, LENGTH.size + length)) > MOST_TENSORS:
-        raise MemgenError(f"{path} has {found:,} tensors, and at most {MOST_TENSORS:,} are read")
+    if (n_tensors := content.count(b'"dtype"', 0, LENGTH.size + length)) > MOST_TENSORS:
+        raise MemgenError(f"{path} has {n_tensors:,} tensors, and at most {MOST_TENSORS:,} are read")
     return content
 
 
 def header_of(content: bytes) -> dict[str, Any]:
-    """What a file says of its tensors, and its metadata."""
+    """The header of a safetensors file: types and shapes of tensors, and metadata."""
     (length,) = LENGTH.unpack_from(content)
     entries: dict[str, Any] = json.loads(content[LENGTH.size : LENGTH.size + length])
     return entries

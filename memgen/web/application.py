@@ -1,4 +1,4 @@
-"""A Starlette application around the models: what is asked of which address, and what is answered."""
+"""A Starlette application around the models: the routes, and the answer to each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from memgen.web.shelf import Shown
 from memgen.web.work import BusyError, OutdatedError, Ticket, Workers
 
 POLL = 1.0
-"""Seconds between two looks at the runs."""
+"""Seconds between two checks of the runs for new epochs."""
 MOST_STREAMS = 16
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 REPORT_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; sandbox allow-popups"
@@ -43,23 +43,23 @@ ANSWERS: dict[str, tuple[type[asks.OfModel], Callable[..., dict[str, Any]]]] = {
     "fill": (asks.Fill, tables.fill),
     "rows": (asks.Rows, tables.rows),
 }
-"""name -> what is asked, and the function (model, request, check) that answers."""
+"""name -> type of the request, and the function (model, request, check) that answers it."""
 
 
 def static_files() -> dict[str, tuple[bytes, str]]:
     """All files of the page by their address, read once: no request reaches the file system."""
     folder = resources.files("memgen") / "web" / "static"
-    found = {}
+    files = {}
     for entry in folder.iterdir():
         kind = TYPES.get(Path(entry.name).suffix)
         if kind is not None:
-            found[f"/{entry.name}"] = (entry.read_bytes(), kind)
-    found["/"] = found["/index.html"]
-    return found
+            files[f"/{entry.name}"] = (entry.read_bytes(), kind)
+    files["/"] = files["/index.html"]
+    return files
 
 
 class Page:
-    """Everything that the routes answer from."""
+    """The handlers of all routes, and the state that they share."""
 
     def __init__(self, shown: Sequence[Shown], runs: Runs, workers: Workers) -> None:
         self.shown, self.runs, self.workers = list(shown), runs, workers
@@ -77,22 +77,22 @@ class Page:
         kind, function = ANSWERS[request.path_params["name"]]
         ask = asks.read(kind, await request.body())
         shown, ticket = self.model(ask.model), self.ticket(request)
-        found = await self.workers.run(ticket, request.is_disconnected, lambda check: function(shown, ask, check))
-        return JSONResponse(found)
+        result = await self.workers.run(ticket, request.is_disconnected, lambda check: function(shown, ask, check))
+        return JSONResponse(result)
 
     async def values(self, request: Request) -> Response:
         ask = asks.read(asks.OfPlace, await request.body())
         shown, ticket = self.model(ask.model), self.ticket(request)
         events = self.workers.stream(ticket, lambda check, report: pictures.values(shown, ask, check, report))
-        return StreamingResponse(_told(events), media_type="text/event-stream")
+        return StreamingResponse(_server_sent(events), media_type="text/event-stream")
 
     async def follow(self, request: Request) -> Response:
         if self.streams >= MOST_STREAMS:
             raise BusyError
-        return StreamingResponse(_told(self._changes()), media_type="text/event-stream")
+        return StreamingResponse(_server_sent(self._changes()), media_type="text/event-stream")
 
     async def _changes(self) -> AsyncIterator[tuple[str, Any]]:
-        """Every run, and again each one that has gone on."""
+        """Every run once, then each run again whenever its metrics have changed."""
         self.streams += 1
         seen: list[tuple[float, int]] | None = None
         try:
@@ -117,14 +117,14 @@ class Page:
         return self.shown[index]
 
     def ticket(self, request: Request) -> Ticket:
-        """From the headers in which the page says whose request this is, on which topic, and in which turn."""
+        """The ticket of a request, from the headers with its client, topic and turn."""
         client, topic = (request.headers.get(f"x-memgen-{name}", "") for name in ("client", "topic"))
         turn = request.headers.get("x-memgen-turn", "0")
         return self.workers.ticket(client, topic, int(turn) if turn.isdecimal() and len(turn) < 16 else 0)
 
 
-async def _told(events: AsyncIterator[tuple[str, Any]]) -> AsyncIterator[str]:
-    """As server-sent events; what goes wrong on the way is one of them."""
+async def _server_sent(events: AsyncIterator[tuple[str, Any]]) -> AsyncIterator[str]:
+    """Events in the format of server-sent events. An error becomes a last event, "failed"."""
     try:
         async for name, value in events:
             yield f"event: {name}\ndata: {json.dumps(value, allow_nan=False)}\n\n"
@@ -147,7 +147,7 @@ def _broken(request: Request, error: Exception) -> Response:
 
 
 def application(shown: Sequence[Shown], runs: Runs, door: Door, workers: Workers | None = None) -> Guard:
-    """The whole of it, for a server or a test."""
+    """The complete application, for a server or a test."""
     page = Page(shown, runs, workers or Workers())
     routes = [Route(path, page.file, methods=["GET"]) for path in page.files]
     routes += [Route("/api/about", page.about, methods=["GET"]), Route("/api/runs", page.follow, methods=["GET"])]

@@ -1,4 +1,4 @@
-"""What the page may ask, field by field with its limits: everything else is refused before any work begins."""
+"""The requests of the page, with limits for every field. All other requests are refused before any work begins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_MODELS = 16
 MOST_PIXELS = 256 * 256 * 3
 MOST_ROWS = 1000
 MOST_TEXT = 1_000_000
-"""Characters of a table."""
+"""Largest number of characters of a table."""
 
 Place = Annotated[int, Field(ge=0, le=999)]
 Index = Annotated[int, Field(ge=0, le=10_000_000)]
@@ -36,7 +36,7 @@ class OfModel(Ask):
 
 
 class Change(Ask):
-    """What is done to the attention of a layer: one slot, or all of them (-1), times `factor`; or two slots swapped."""
+    """A change of a layer's attention: one slot, or all of them (-1), times `factor`; or two slots swapped."""
 
     place: Place
     slot: Annotated[int, Field(ge=-1, le=99_999)]
@@ -122,7 +122,7 @@ A = TypeVar("A", bound=Ask)
 
 
 def read(kind: type[A], body: bytes) -> A:
-    """A request from its JSON, or an error of one line."""
+    """Parse a request from JSON; an invalid one raises an error of one line."""
     try:
         return kind.model_validate_json(body or b"{}")
     except ValidationError as error:

@@ -13,33 +13,33 @@ from memgen.runs.run import METRICS, RECIPE, Run
 
 MOST_RUNS = 100
 MOST_POINTS = 2000
-"""Epochs of a curve that are sent: more are thinned out evenly."""
+"""Largest number of epochs of a curve that is sent. Longer curves are thinned out evenly."""
 REPORT = "report.html"
 LARGEST_REPORT = 64_000_000
 
 
 @dataclass
 class Runs:
-    """Run folders, found anew at every look: those that were named, and those inside a folder."""
+    """Run folders: those that were named, and those inside a folder, which is searched again at every call."""
 
     named: tuple[Path, ...] = ()
     inside: Path | None = None
     order: list[Path] = field(default_factory=list)
-    """Those seen so far: the number of a run is its place here."""
+    """All runs seen so far. The number of a run is its index in this list."""
 
     def look(self) -> list[Path]:
-        for path in self._found():
+        for path in self._run_folders():
             if path not in self.order and len(self.order) < MOST_RUNS:
                 self.order.append(path)
         return self.order
 
-    def _found(self) -> Iterator[Path]:
+    def _run_folders(self) -> Iterator[Path]:
         yield from (path for path in self.named if (path / RECIPE).is_file())
         if self.inside is not None and self.inside.is_dir():
             yield from sorted(path.parent for path in self.inside.glob(f"*/{RECIPE}"))
 
     def stamps(self) -> list[tuple[float, int]]:
-        """What changes when a run goes on."""
+        """Time and size of the metrics of every run, which change when its training goes on."""
         return [_stamp(path / METRICS) for path in self.look()]
 
     def describe(self, number: int) -> dict[str, Any]:
@@ -65,28 +65,28 @@ class Runs:
 
 
 def flat(recipe: dict[str, Any]) -> dict[str, Any]:
-    """The settings of all sections by one name each; of the user's own data the last part of the path.
+    """The settings of all sections by dotted names. Of the path of the user's data only the last part is kept.
 
     >>> flat({"about": "a", "data": {"name": "/home/me/x.csv"}, "stage": [{"epochs": 3}]})
     {'data.name': 'x.csv', 'stage': [{'epochs': 3}]}
     """
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for section, table in recipe.items():
-        own = {f"{section}.{key}": value for key, value in table.items()} if isinstance(table, dict) else {}
-        found |= own if isinstance(table, dict) or section == "about" else {section: table}
-    return found | ({"data.name": Path(found["data.name"]).name} if "data.name" in found else {})
+        entries = {f"{section}.{key}": value for key, value in table.items()} if isinstance(table, dict) else {}
+        settings |= entries if isinstance(table, dict) or section == "about" else {section: table}
+    return settings | ({"data.name": Path(settings["data.name"]).name} if "data.name" in settings else {})
 
 
 def _stamp(path: Path) -> tuple[float, int]:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return 0.0, 0
-    return found.st_mtime, found.st_size
+    return status.st_mtime, status.st_size
 
 
 def thinned(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """At most so many, the last one among them.
+    """At most `MOST_POINTS` lines, evenly spaced, with the last one included.
 
     >>> len(thinned([{"epoch": i} for i in range(5000)])), thinned([{"epoch": i} for i in range(5000)])[-1]
     (2000, {'epoch': 4999})

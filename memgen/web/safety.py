@@ -1,4 +1,4 @@
-"""The door of the server: who may ask, how much, and what a browser may do with the answer."""
+"""Access control of the server: which requests are accepted, their largest size, and the security headers."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ HEADERS = {
     "cache-control": "no-store",
 }
 SECRET = ("/api/", "/report/")
-"""Where the token is needed; all else is the page itself, the same for everybody."""
+"""Paths that need the token. All other paths are files of the page, which are public."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
 class Door:
-    """What a request must show."""
+    """The conditions that a request must meet to be answered."""
 
     token: str
     remote: bool = False
-    """Whether other machines may ask."""
+    """Whether other machines may send requests."""
 
     def refuse(self, scope: Scope) -> tuple[int, str] | None:
-        """Why a request is not let in, with its status; None: it is."""
+        """Status and reason of a refusal; None if the request is accepted."""
         headers = {key.decode("latin-1").lower(): value.decode("latin-1") for key, value in scope["headers"]}
         if not self.is_own(host := headers.get("host", "")):
             return 403, "this server is not known by that name (Host)"
@@ -53,8 +53,9 @@ class Door:
         return None
 
     def is_own(self, host: str) -> bool:
-        """A name that a foreign site could point here (DNS rebinding) is none of ours: loopback, or, where other
-        machines may ask, any address in numbers.
+        """Whether a Host header is accepted: loopback, or, if other machines may ask, any numeric address.
+
+        Other names are refused, because a foreign site could make them resolve to this machine (DNS rebinding).
 
         >>> [Door("").is_own(host) for host in ("localhost:8765", "[::1]:8765", "evil.example", "10.0.0.7:8765")]
         [True, True, False, False]
@@ -89,7 +90,7 @@ def is_address(name: str) -> bool:
 
 
 class Guard:
-    """Lets in what the door lets in, counts the bytes, and adds the headers to every answer."""
+    """Middleware: refuses what the door refuses, limits the size of a body, and adds HEADERS to every answer."""
 
     def __init__(self, app: ASGIApp, door: Door) -> None:
         self.app, self.door = app, door
@@ -106,7 +107,7 @@ class Guard:
 
 
 def _counted(receive: Receive) -> Receive:
-    """A body without a length, or with a false one, ends where it grows too long."""
+    """Limits bodies whose Content-Length is missing or false: they are cut off at LARGEST_BODY."""
     seen = 0
 
     async def limited() -> Message:

@@ -25,9 +25,9 @@ GRACE = 3
 """Seconds for open requests to end after Ctrl-C."""
 MOST_CONNECTIONS = 256
 WAITING = 128
-"""Connections that wait to be taken up."""
+"""Largest number of connections that wait to be accepted."""
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
-"""An address to listen at that is none to go to -> one to go to."""
+"""Address that only a server can use -> address to open in the browser."""
 
 
 def serve(
@@ -62,7 +62,7 @@ def serve(
 
 
 def check(models: Sequence[str], runs: Path | None, host: str, allow_remote: bool) -> None:
-    """Before a model is read."""
+    """Refuse wrong arguments before any model is read."""
     if host not in LOOPBACK and not allow_remote:
         raise MemgenError(f"--host {host} lets other machines in; say --allow-remote if that is meant")
     if host not in LOOPBACK and not is_address(host):
@@ -83,21 +83,21 @@ def _name(host: str) -> str:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """The socket, before anything is said: the port may be taken."""
-    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    """The listening socket, opened before the address is printed, because the port may be taken."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind((host, port))
-        found.listen(WAITING)  # who follows the address at once is not refused, but waits
+        listener.bind((host, port))
+        listener.listen(WAITING)  # early connections wait instead of being refused
     except (OSError, OverflowError) as error:
-        found.close()
+        listener.close()
         reason = getattr(error, "strerror", None) or str(error)
         raise MemgenError(f"cannot listen at {host}, port {port}: {reason}; choose another --port, 0 for any") from None
-    return found
+    return listener
 
 
 def run(app: Guard, workers: Workers, bound: socket.socket) -> None:
-    """Until Ctrl-C."""
+    """Serve until Ctrl-C."""
     config = uvicorn.Config(
         app,
         log_level="critical",
@@ -112,7 +112,7 @@ def run(app: Guard, workers: Workers, bound: socket.socket) -> None:
     stop = web.handle_exit
 
     def end(signal: int, frame: FrameType | None) -> None:
-        workers.close()  # so that nothing that streams keeps the server
+        workers.close()  # so that no open stream keeps the server alive
         stop(signal, frame)
 
     web.handle_exit = end  # type: ignore[method-assign, assignment]

@@ -1,7 +1,7 @@
-"""Every call that the page makes into the tasks: the same functions as on the command line, with the same numbers.
+"""The calls of the page into memgen.tasks: the same functions as on the command line, with the same numbers.
 
-A request works on a view of the model: other module objects, the same weights. So its hooks, which change attention or
-give up outdated work, are its own, however many requests run at once.
+Every request works on a view of the model: new module objects around the same weights. Its hooks change attention or
+cancel outdated work. They do not affect other requests that run at the same time.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from memgen.web.asks import Change
 from memgen.web.work import Check
 
 SAMPLES = 100
-"""Importance samples for log p(x) while somebody waits."""
+"""Number of importance samples for log p(x) in an interactive request."""
 MAPPED = 2000
-"""Rows whose posterior means make the map."""
+"""Number of rows whose posterior means make the map."""
 DIRECTIONS = 8
 SMALLEST = 1e-3
-"""Deviation along a direction: one in which nothing varies can be gone along, too."""
+"""Smallest deviation along a direction, so that a slider moves also where nothing varies."""
 READ = 2000
-"""Rows from which preferences are read."""
+"""Number of rows from which preferences are read."""
 ABLATED = 20
-"""Rows scored with every slot silenced."""
+"""Number of rows that are scored with each slot silenced."""
 ABLATION_SAMPLES = 20
 NEAREST = 4
 MOST_LISTED = 2000
-"""Slots of a layer that are sent to the page."""
+"""Largest number of slots of a layer that are sent to the page."""
 
 
 def view(model: DGM, check: Check = lambda: None) -> DGM:
-    """The model in modules of its own around the same weights; every pass through P begins with a check."""
+    """A copy of the model's modules that shares its weights. Every pass through P begins with a check."""
     shared = {id(tensor): tensor for tensor in [*model.parameters(), *model.buffers()]}
-    own = copy.deepcopy(model, shared)
-    own.p.get_submodule("0").register_forward_pre_hook(lambda module, inputs: check())
-    return own
+    result = copy.deepcopy(model, shared)
+    result.p.get_submodule("0").register_forward_pre_hook(lambda module, inputs: check())
+    return result
 
 
 def memory(model: DGM) -> list[tuple[str, int]]:
@@ -89,7 +89,7 @@ def changed(h_a: Preference, change: Change) -> Preference:
 
 @contextmanager
 def changing(model: DGM, changes: Sequence[Change]) -> Iterator[None]:
-    """Inside, attention reads as the changes say."""
+    """A context in which the changes are applied to the attention of the model."""
     with ExitStack() as stack:
         for change in changes:
             place = place_of(model, change.place)
@@ -112,9 +112,9 @@ def samples(model: DGM, n: int, seed: int, with_noise: bool, hold: int) -> Drawn
     codes: list[Tensor] = []
     decode = model.decode
 
-    def listening(z: tuple[Tensor, ...], *more: Any) -> Any:
+    def listening(z: tuple[Tensor, ...], *rest: Any) -> Any:
         codes.append(z[0])
-        return decode(z, *more)
+        return decode(z, *rest)
 
     model.decode = listening  # type: ignore[method-assign, assignment]
     x = sampling.sample(model, n, seed=seed, draw=with_noise, hold=hold)
@@ -122,14 +122,14 @@ def samples(model: DGM, n: int, seed: int, with_noise: bool, hold: int) -> Drawn
 
 
 def dreams(model: DGM, n: int) -> Float[Tensor, "n D"]:
-    """Rows to look at where there are no data: the likeliest row of each code, as the likelihood models it."""
-    own = view(model)
-    z = samples(own, n, 1, False, 0).z
-    return likeliest(own, z)
+    """Example rows for a model without data: the mode of p(x|z) for draws of z from the prior."""
+    viewed = view(model)
+    z = samples(viewed, n, 1, False, 0).z
+    return likeliest(viewed, z)
 
 
 def _p(model: DGM, z: Float[Tensor, "n d"]) -> Factorised:
-    """p(x|z_1); levels above the first say nothing of x."""
+    """p(x|z_1): x does not depend on the levels above the first."""
     given = Batch.unobserved(len(z), model.likelihood.columns).to(next(model.parameters()))
     above = (given.x.new_zeros(len(z), d) for d in model.latent[1:])
     return factorised(model.decode((z.to(given.x), *above), given), "the page")
@@ -191,12 +191,12 @@ def latent_map(model: DGM, x: Float[Tensor, "N D"]) -> Map:
 
 
 def log_p(model: DGM, x: Float[Tensor, "N D"], n: int = SAMPLES) -> Float64[Tensor, " N"]:
-    """`memgen evaluate`: log p(x) by importance sampling; the same noise, whatever is changed in the memory."""
+    """`memgen evaluate`: log p(x) by importance sampling. The noise does not depend on changes of the memory."""
     return density.log_likelihood(model, Batch.of(x), n).log_p
 
 
 class Reading(NamedTuple):
-    """What a code reads from the memory, and what comes of it."""
+    """What a code reads from the memory, and the mean of p(x|z)."""
 
     attention: list[Float[Tensor, " slots"]]
     x: Float[Tensor, " D"]
@@ -205,20 +205,20 @@ class Reading(NamedTuple):
 @torch.no_grad()
 def reading(model: DGM, z: Float[Tensor, "1 d"]) -> Reading:
     """The attention of every layer at z, and the mean of p(x|z)."""
-    found: dict[int, Tensor] = {}
+    attention: dict[int, Tensor] = {}
     with ExitStack() as stack:
         for i, place in enumerate(inspection.places(model)):
 
             def keep(h_a: Preference, i: int = i, slots: int = place.slots) -> None:
-                found[i] = inspection.dense(h_a, slots).flatten(0, -2)[0].cpu()
+                attention[i] = inspection.dense(h_a, slots).flatten(0, -2)[0].cpu()
 
             stack.enter_context(inspection.hooked(place.layer.attention, keep))
         x = decoded(model, z)[0]
-    return Reading([found.get(i, torch.zeros(0)) for i in range(len(inspection.places(model)))], x)
+    return Reading([attention.get(i, torch.zeros(0)) for i in range(len(inspection.places(model)))], x)
 
 
 class Slots(NamedTuple):
-    """What is known of all slots of a layer."""
+    """Pictures, usage and class preferences of all slots of a layer."""
 
     pictures: Float[Tensor, "slots D"]
     usage: inspection.Usage
@@ -234,7 +234,7 @@ def slots(model: DGM, index: int, x: Float[Tensor, "N D"], labels: Int[Tensor, "
 
 
 def values(model: DGM, index: int, x: Float[Tensor, "N D"], tick: Callable[[int], None]) -> inspection.Ablation:
-    """`memgen inspect`: what every slot adds to log p(x)."""
+    """`memgen inspect`: the gain in log p(x) from every slot."""
     place = place_of(model, index)
     return inspection.ablation(model, place, Batch.of(x[:ABLATED]), samples=ABLATION_SAMPLES, tick=tick)
 
@@ -253,11 +253,11 @@ def hidden_by(pattern: str, shape: tuple[int, ...], columns: int, seed: int) -> 
 
 
 def imputed(
-    model: DGM, x: Float[Tensor, "N D"], observed: Bool[Tensor, "N D"], *, draws: int, steps: int, **more: Any
+    model: DGM, x: Float[Tensor, "N D"], observed: Bool[Tensor, "N D"], *, draws: int, steps: int, **options: Any
 ) -> imputation.Imputation:
     """`memgen impute`."""
     method = imputation.method_for(None, 0, model.mask)
-    parts = imputation.imputations(model, Batch(x, observed), method, steps, draws=draws, **more)
+    parts = imputation.imputations(model, Batch(x, observed), method, steps, draws=draws, **options)
     return imputation.join(list(parts))
 
 
@@ -270,7 +270,7 @@ def as_bytes(x: Float[Tensor, "*rows D"]) -> str:
 
 
 def as_floats(x: Tensor, digits: int = 4) -> Any:
-    """Numbers for JSON, in few digits; what is not finite is null."""
+    """Rounded numbers for JSON. A number that is not finite becomes null."""
     if x.ndim:
         return [as_floats(row, digits) for row in x]
     value = float(x)

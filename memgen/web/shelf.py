@@ -1,4 +1,4 @@
-"""The models that are served, each with rows to look at."""
+"""The models that are served, each with example rows."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from memgen.web import service
 
 DEFAULT = ("zoo:mnist-mem-vae", "zoo:mnist-vae")
 DREAMT = 400
-"""Rows drawn from a model whose data are not on this machine."""
+"""Number of rows drawn from a model whose data are not on this machine."""
 NEIGHBOURS = 10_000
-"""Training rows in which nearest ones are looked for: the first ones."""
+"""Number of training rows, from the first on, among which nearest neighbours are searched."""
 
 Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Rows to look at: held-out data, or what the model makes of the prior where the data are not here."""
+    """Example rows: held-out data, or rows drawn from the model if the data are not on this machine."""
 
     rows: Float[Tensor, "N D"]
-    """As they are scored."""
+    """Binarised if the likelihood needs it: the values that are scored."""
     grey: Float[Tensor, "N D"]
-    """As they are read."""
+    """Before binarisation: the values that the recognition net reads."""
     labels: Int[Tensor, " N"] | None
     classes: tuple[str, ...]
     train: Float[Tensor, "M D"] | None
@@ -51,14 +51,14 @@ class Pool:
 
 @dataclass
 class Shown:
-    """A model on the shelf."""
+    """A model that is served."""
 
     name: str
     saved: Saved
     find: Callable[[Saved], Dataset | None]
     lock: Any = field(default_factory=threading.RLock)
-    kept: dict[Any, Any] = field(default_factory=dict)
-    """Answers that hold as long as the server runs."""
+    answers: dict[Any, Any] = field(default_factory=dict)
+    """Results that are valid until the server stops, by key."""
 
     @property
     def model(self) -> DGM:
@@ -74,20 +74,20 @@ class Shown:
         return bool(self.shape) and self.model.likelihood.binary
 
     def once(self, key: Any, make: Callable[[], Answer]) -> Answer:
-        """The answer of the first time."""
+        """The value of make() at the first call with this key."""
         with self.lock:
-            if key not in self.kept:
-                self.kept[key] = make()
-            found: Answer = self.kept[key]
-            return found
+            if key not in self.answers:
+                self.answers[key] = make()
+            answer: Answer = self.answers[key]
+            return answer
 
     def recent(self, key: Any, make: Callable[[], Answer]) -> Answer:
-        """The answer of the last time, if the question is the same."""
-        kept = self.kept.get("recent")
-        if kept is None or kept[0] != key:
-            kept = self.kept["recent"] = (key, make())
-        found: Answer = kept[1]
-        return found
+        """The value of make(); computed again only if the key differs from that of the last call."""
+        latest = self.answers.get("recent")
+        if latest is None or latest[0] != key:
+            latest = self.answers["recent"] = (key, make())
+        answer: Answer = latest[1]
+        return answer
 
     @property
     def pool(self) -> Pool:
@@ -95,7 +95,7 @@ class Shown:
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """What the page must know of it."""
+        """The description that the page shows."""
         form, model = self.saved.form, self.model
         return {
             "name": self.name,
@@ -119,11 +119,11 @@ def _column(column: Any) -> dict[str, Any]:
 
 
 def _measured(name: str) -> dict[str, Any] | None:
-    """What was measured for a model of the zoo."""
+    """The published result of a model of the zoo; None for other models."""
     if not name.startswith(zoo.PREFIX):
         return None
-    told = zoo.result(name.removeprefix(zoo.PREFIX))
-    return {key: told.get(key) for key in ("model", "log_likelihood", "standard_error", "samples", "examples")}
+    result = zoo.result(name.removeprefix(zoo.PREFIX))
+    return {key: result.get(key) for key in ("model", "log_likelihood", "standard_error", "samples", "examples")}
 
 
 def _pool(saved: Saved, data: Dataset | None) -> Pool:
@@ -140,7 +140,7 @@ def _pool(saved: Saved, data: Dataset | None) -> Pool:
 
 
 class Finder:
-    """The data of models, read once, where they are on this machine; nothing is fetched."""
+    """The data of models, read once if they are on this machine. Nothing is downloaded."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -151,7 +151,7 @@ class Finder:
         with self.lock:
             if name not in self.known:
                 try:
-                    self.known[name] = _own(saved) if is_path(name) else _known(name)
+                    self.known[name] = _user_data(saved) if is_path(name) else _known(name)
                 except MemgenError:
                     self.known[name] = None
             data = self.known[name]
@@ -164,7 +164,7 @@ def _known(name: str) -> Dataset | None:
     return None if home.files and home.find() is None else home.load()
 
 
-def _own(saved: Saved) -> Dataset | None:
+def _user_data(saved: Saved) -> Dataset | None:
     settings, origin = saved.recipe.data, saved.origin
     places = [Path(settings.name), *([] if origin is None else [origin.path])]
     path = next((place for place in places if place.exists()), None)
@@ -187,7 +187,7 @@ def shelf(paths: Sequence[str]) -> list[Shown]:
 
 
 def _short(path: str) -> str:
-    """What the page calls it, without the folders around it.
+    """The model's name on the page: its path without folders.
 
     >>> _short("zoo:mnist-vae"), _short("/home/me/runs/digits"), _short("model.safetensors")
     ('zoo:mnist-vae', 'digits', 'model')
@@ -196,7 +196,7 @@ def _short(path: str) -> str:
 
 
 def row(shown: Shown, image: int | None, pixels: str | None) -> Float[Tensor, "1 D"] | None:
-    """The row that a request means: one of the pool, or one that was drawn; None: neither is given."""
+    """The row of a request: row `image` of the pool, or `pixels` in hexadecimal. None if neither is given."""
     if image is not None:
         rows = shown.pool.rows
         if image >= len(rows):

@@ -1,5 +1,7 @@
-"""The answers for models of tables: fill in, draw rows given some columns, score. Text comes in, text goes out; the one
-file that is written has a name of ours in a folder of its own, and is gone at once."""
+"""The answers for models of tables: fill in missing values, draw rows given some columns, score rows.
+
+Input and output are text. The only file that is written lies in a temporary folder and is deleted at once.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,14 @@ from memgen.web.shelf import Shown
 from memgen.web.work import Check
 
 DRAWS = 20
-"""Completions of each row, whose spread is shown."""
+"""Number of completions of each row, whose spread is shown."""
 STEPS = 100
 BATCH = 50
-"""Rows that are filled in together."""
+"""Number of rows that are filled in together."""
 SCORE_SAMPLES = 200
 MOST_CELLS = 50_000
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "|", "%")
-"""What a spreadsheet takes for the beginning of a formula or a command."""
+"""Prefixes by which a spreadsheet recognises a formula or a command."""
 NAME = "table.csv"
 
 
@@ -47,7 +49,7 @@ def schema_of(shown: Shown) -> Columns:
 
 
 def read(text: str, columns: Columns) -> TextTable:
-    """A table of the user's."""
+    """The user's table, parsed by the schema `columns`."""
     with tempfile.TemporaryDirectory(prefix="memgen-") as folder:
         path = Path(folder) / NAME
         path.write_bytes(text.encode("utf-8", "replace"))
@@ -64,18 +66,18 @@ def fill(shown: Shown, ask: asks.Fill, check: Check) -> dict[str, Any]:
     """Every missing cell filled in, with its spread over draws, and log p of every row."""
     columns = schema_of(shown)
     table = read(ask.text, columns)
-    own, x = service.view(shown.model, check), table.x.float()
+    model, x = service.view(shown.model, check), table.x.float()
     observed = ~x.isnan()
-    found = service.imputed(own, x, observed, draws=DRAWS, steps=STEPS, seed=ask.seed, batch_size=BATCH)
-    texts = as_texts(columns, found.mean.numpy())
-    drawn = [as_values(columns, draw.numpy()) for draw in found.draws]
+    result = service.imputed(model, x, observed, draws=DRAWS, steps=STEPS, seed=ask.seed, batch_size=BATCH)
+    texts = as_texts(columns, result.mean.numpy())
+    drawn = [as_values(columns, draw.numpy()) for draw in result.draws]
     cells, filled, spread = [], [], []
-    for i, (row, hole) in enumerate(zip(table.lines.cells, (~observed).tolist(), strict=True)):
-        kept = [bare(row[place]) for place in table.places]
-        cells.append([new if h else old for h, new, old in zip(hole, texts[i], kept, strict=True)])
-        filled.append([j for j, h in enumerate(hole) if h])
-        spread.append([_spread(columns, j, [one[j][i] for one in drawn]) for j, h in enumerate(hole) if h])
-    scores = score(shown, own, x, found.log_observed.float())
+    for i, (row, missing) in enumerate(zip(table.lines.cells, (~observed).tolist(), strict=True)):
+        originals = [bare(row[place]) for place in table.places]
+        cells.append([new if absent else old for absent, new, old in zip(missing, texts[i], originals, strict=True)])
+        filled.append([j for j, absent in enumerate(missing) if absent])
+        spread.append([_spread(columns, j, [one[j][i] for one in drawn]) for j, absent in enumerate(missing) if absent])
+    scores = score(shown, model, x, result.log_observed.float())
     return {
         "names": list(columns.names),
         "cells": cells,
@@ -87,18 +89,18 @@ def fill(shown: Shown, ask: asks.Fill, check: Check) -> dict[str, Any]:
     }
 
 
-def score(shown: Shown, own: DGM, x: Float[Tensor, "N D"], log_observed: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
-    """log p of what every row holds: as `memgen evaluate` has it; of an incomplete row, where the model was not trained
-    on such, the estimate that imputation makes on its way."""
+def score(shown: Shown, model: DGM, x: Float[Tensor, "N D"], log_observed: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
+    """log p of the observed values of every row, computed as by `memgen evaluate`. If the model was not trained on
+    missing values, incomplete rows get the estimate `log_observed`, a by-product of imputation."""
     whole = torch.ones(len(x), dtype=torch.bool) if shown.model.mask else ~x.isnan().any(-1)
     scores = log_observed.clone()
     if bool(whole.any()):
-        scores[whole] = service.log_p(own, x[whole], SCORE_SAMPLES).float()
+        scores[whole] = service.log_p(model, x[whole], SCORE_SAMPLES).float()
     return scores
 
 
 def _spread(columns: Columns, place: int, values: list[Any]) -> str:
-    """What draws of a cell were, in a few words."""
+    """A short summary of the draws of one cell."""
     column = columns.columns[place]
     if column.kind in LEVELLED:
         kinds, counts = np.unique([str(_plain(value)) for value in values], return_counts=True)
@@ -114,33 +116,33 @@ def _plain(value: Any) -> Any:
 
 
 def rows(shown: Shown, ask: asks.Rows, check: Check) -> dict[str, Any]:
-    """New rows, some of whose columns are given."""
-    columns, own = schema_of(shown), service.view(shown.model, check)
+    """New rows, conditioned on the columns that are given."""
+    columns, model = schema_of(shown), service.view(shown.model, check)
     for name in ask.fixed:
         if name not in columns.names:
             raise MemgenError(f"the model has no column {name[:40]!r}")
     given = {name: text for name, text in ask.fixed.items() if not is_missing(text)}
     if not given:
-        x: Tensor = service.samples(own, ask.n, ask.seed, True, 0).x.double()
+        x: Tensor = service.samples(model, ask.n, ask.seed, True, 0).x.double()
     else:
         row = [given.get(name, "") for name in columns.names]
         table = read(_written([list(columns.names), row]), columns).x.float()
-        x = _conditional(own, table, ~table.isnan(), ask)
+        x = _conditional(model, table, ~table.isnan(), ask)
     cells = as_texts(columns, x.numpy())
     fixed = [i for i, name in enumerate(columns.names) if name in given]
     return {"names": list(columns.names), "cells": cells, "fixed": fixed, "csv": as_csv(list(columns.names), cells)}
 
 
 def _conditional(
-    own: DGM, x: Float[Tensor, "1 D"], observed: Bool[Tensor, "1 D"], ask: asks.Rows
+    model: DGM, x: Float[Tensor, "1 D"], observed: Bool[Tensor, "1 D"], ask: asks.Rows
 ) -> Float[Tensor, "n D"]:
     steps = max(STEPS, 2 * ask.n)
-    found: Tensor = service.imputed(own, x, observed, draws=ask.n, steps=steps, seed=ask.seed).draws[:, 0]
-    return found
+    result: Tensor = service.imputed(model, x, observed, draws=ask.n, steps=steps, seed=ask.seed).draws[:, 0]
+    return result
 
 
 def as_csv(names: list[str], cells: list[list[str]]) -> str:
-    """A CSV file that no spreadsheet takes for a program."""
+    """CSV text in which no cell is a formula for a spreadsheet."""
     return _written([[defused(cell) for cell in row] for row in [names, *cells]])
 
 
@@ -151,7 +153,7 @@ def _written(table: list[list[str]]) -> str:
 
 
 def defused(cell: str) -> str:
-    """A text that a spreadsheet would compute, made a text again by the mark that spreadsheets have for it.
+    """A cell that a spreadsheet would compute, prefixed by an apostrophe, which marks it as text.
 
     >>> [defused(cell) for cell in ("=1+1", "-3.5", "Bern", "@SUM(A1)", " =1")]
     ["'=1+1", '-3.5', 'Bern', "'@SUM(A1)", "' =1"]

@@ -1,4 +1,4 @@
-"""Work in a few threads: bounded, in turn, and given up when nobody waits for it any more."""
+"""A bounded pool of worker threads. Work is cancelled when its client has gone or asks something newer."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from memgen.errors import MemgenError
 THREADS = 4
 MOST_WAITING = 64
 LONGEST = 60.0
-"""Seconds that one request may compute."""
+"""Largest computing time of one request, in seconds."""
 REMEMBERED = 2048
-"""Clients and topics whose latest turn is known."""
+"""Number of pairs of client and topic whose latest turn is stored."""
 PATIENCE = 0.2
-"""Seconds between looks whether the client is still there."""
+"""Seconds between checks whether the client is still connected."""
 
 Result = TypeVar("Result")
 Check = Callable[[], None]
-"""Called often during work; raises when it is to be given up."""
+"""Called often during work. It raises an exception when the work is to be cancelled."""
 Report = Callable[[int, int], None]
-"""(done, of how many)"""
+"""(done, total)"""
 
 
 class OutdatedError(Exception):
-    """Nobody waits for the answer any more."""
+    """The client has gone, or has sent a newer request on the same topic."""
 
 
 class BusyError(Exception):
@@ -38,7 +38,7 @@ class BusyError(Exception):
 
 
 class Ticket:
-    """One request's right to compute: until its client goes away, asks something newer, or the time is up."""
+    """One request's right to compute. It ends when the client disconnects, asks something newer, or time is up."""
 
     def __init__(self, is_latest: Callable[[], bool]) -> None:
         self.is_latest, self.left = is_latest, False
@@ -59,13 +59,13 @@ class Workers:
     """A pool of threads and the latest turn of every client's topics."""
 
     def __init__(self, threads: int = THREADS) -> None:
-        # One thread of torch each: requests are small, and threads that share a formula wait for each other.
+        # One thread of torch each: requests are small, and threads that share one operation wait for each other.
         self.pool = ThreadPoolExecutor(threads, "memgen-web", torch.set_num_threads, (1,))
         self.waiting, self.closed = 0, False
         self.latest: OrderedDict[tuple[str, str], int] = OrderedDict()
 
     def ticket(self, client: str, topic: str, turn: int) -> Ticket:
-        """For a client's `turn`-th request on a topic, which outdates all earlier ones; "" for a topic: by itself."""
+        """For a client's `turn`-th request on a topic, which outdates all earlier ones; topic "" outdates none."""
         if not topic:
             return Ticket(lambda: not self.closed)
         key = client[:64], topic[:64]
@@ -86,7 +86,7 @@ class Workers:
         return await future
 
     async def stream(self, ticket: Ticket, work: Callable[[Check, Report], Any]) -> AsyncIterator[tuple[str, Any]]:
-        """("progress", (done, of how many)) now and then, at last ("result", what work(check, report) returned)."""
+        """("progress", (done, total)) now and then, at last ("result", what work(check, report) returned)."""
         state: list[tuple[int, int]] = [(0, 0)]
 
         def report(done: int, total: int) -> None:
@@ -116,9 +116,9 @@ class Workers:
     def _done(self, future: asyncio.Future[Any]) -> None:
         self.waiting -= 1
         if not future.cancelled():
-            future.exception()  # seen, also where nobody waits for it any more
+            future.exception()  # retrieved, so that asyncio does not report it as lost
 
     def close(self) -> None:
-        """Give up all work, now and from now on."""
+        """Cancel all work, and refuse new work."""
         self.closed = True
         self.pool.shutdown(wait=False, cancel_futures=True)

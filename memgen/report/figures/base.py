@@ -1,4 +1,4 @@
-"""A figure with its caption and the numbers behind it; one look for all."""
+"""A figure with its caption and its numbers, and the style of all figures."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ STYLE: Any = {
 
 @dataclass(frozen=True)
 class Figure:
-    """What is drawn, one sentence that says what is seen, and the numbers: a table (CSV) or anything else (JSON)."""
+    """A figure, its caption, and its numbers: a table (CSV) or any other values (JSON)."""
 
     name: str
-    """Of its files."""
+    """The name of its files, without the ending."""
     caption: str
     canvas: Canvas = field(repr=False)
     table: Sequence[dict[str, Any]] | None = field(default=None, repr=False)

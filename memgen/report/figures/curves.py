@@ -1,4 +1,4 @@
-"""How training went."""
+"""Training curves."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ LINES = {
     "train_bound": ("training rows, exact statistics", "o-", 2),
     "valid_bound": ("validation rows, exact statistics", "s-", 1),
 }
-"""Key of a metric -> its words, style and colour."""
+"""Key of a metric -> its label, style and colour."""
 
 
 def shared_limits(runs: Sequence[list[dict[str, Any]]]) -> tuple[float, float] | None:
-    """An axis for all runs: from the worst bound after a tenth of the epochs, which would squeeze all that matters, to
-    the best.
+    """Limits of an axis for all runs: from the worst bound to the best. The worst bound ignores the first tenth of the
+    epochs, whose low values would squeeze the rest of the curves.
     """
     late = [line[key] for metrics in runs for line in metrics[len(metrics) // 10 :] for key in LINES if key in line]
     best = [line[key] for metrics in runs for line in metrics for key in LINES if key in line]

@@ -21,7 +21,7 @@ GAP = 1
 WIDTH = 640
 """A grid is enlarged, in whole steps, to about this many pixels."""
 PAPER = 255
-HOLE = (0.34, 0.71, 0.91)
+MISSING = (0.34, 0.71, 0.91)
 """Sky blue: the colour of a missing pixel, which no grey level has and few colours."""
 
 
@@ -36,7 +36,7 @@ def pixels_of(x: Float[Tensor, "N D"], shape: tuple[int, ...]) -> Float64[NDArra
     height, width = shape[:2]
     colours = x.double().clamp(0, 1).reshape(-1, height, width, 3 if len(shape) == 3 else 1).expand(-1, -1, -1, 3)
     pixels = colours.numpy().copy()
-    pixels[np.isnan(pixels).any(-1)] = HOLE
+    pixels[np.isnan(pixels).any(-1)] = MISSING
     return pixels
 
 
@@ -61,15 +61,15 @@ def grid(x: Float[Tensor, "N D"], shape: tuple[int, ...], columns: int | None = 
 
 
 def mosaic(
-    rows: Sequence[Float[Tensor, "_ D"]], shape: tuple[int, ...], holes: Sequence[Bool[Tensor, "_ D"] | None] = ()
+    rows: Sequence[Float[Tensor, "_ D"]], shape: tuple[int, ...], missing: Sequence[Bool[Tensor, "_ D"] | None] = ()
 ) -> Float64[NDArray[np.float64], "high wide 3"]:
-    """Rows of images as one picture, with a thin white line between them; holes are tinted."""
+    """Rows of images as one picture, with a thin white line between them. Missing pixels are tinted."""
     height, width = shape[:2]
     columns = max(len(row) for row in rows)
     picture = np.ones((len(rows) * (height + GAP) - GAP, columns * (width + GAP) - GAP, 3))
     for i, row in enumerate(rows):
-        hole = holes[i] if i < len(holes) else None
-        pixels = pixels_of(row if hole is None else row.masked_fill(hole, torch.nan), shape)
+        hidden = missing[i] if i < len(missing) else None
+        pixels = pixels_of(row if hidden is None else row.masked_fill(hidden, torch.nan), shape)
         for j, image in enumerate(pixels):
             top, left = i * (height + GAP), j * (width + GAP)
             picture[top : top + height, left : left + width] = image
@@ -81,11 +81,11 @@ def image_rows(
     caption: str,
     rows: dict[str, Float[Tensor, "_ D"]],
     shape: tuple[int, ...],
-    holes: dict[str, Bool[Tensor, "_ D"]] | None = None,
+    missing: dict[str, Bool[Tensor, "_ D"]] | None = None,
 ) -> Figure:
-    """Labelled rows of images; pixels of `holes` are tinted. The numbers are the pixels."""
+    """Labelled rows of images; pixels of `missing` are tinted. The table holds the pixels."""
     height = shape[0]
-    picture = mosaic(list(rows.values()), shape, [(holes or {}).get(label) for label in rows])
+    picture = mosaic(list(rows.values()), shape, [(missing or {}).get(label) for label in rows])
     margin = 0.12 + 0.072 * max(len(label.strip()) for label in rows)  # inches, for the longest label
     wide = min(7.2 - margin, 0.5 * max(len(row) for row in rows.values()))
     high = wide * picture.shape[0] / picture.shape[1]

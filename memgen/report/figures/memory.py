@@ -1,4 +1,4 @@
-"""Figures of what is inside a memory."""
+"""Figures of the content and use of a memory."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from memgen.report.figures.images import image_rows, numbered_images
 from memgen.tasks.inspection import DEAD, Inspection, LayerInspection
 
 FLAT = 0.05
-"""Grey levels by which slots must differ to be told apart."""
+"""Difference in grey level from which slots are visibly different."""
 LETTERS = 12
-"""Of a class's name, at most."""
+"""Largest length of a class's name."""
 Labels = list[int] | list[str]
 PREFERRED = 3
-"""Slots shown for every class, as in the paper."""
+"""Number of slots shown for every class, as in the paper."""
 
 
 class Words(NamedTuple):
-    """What the captions call the data."""
+    """Words for rows and columns of the data in the captions."""
 
     rows: str
     values: str
 
 
 def memory_figures(inspection: Inspection, train: Float[Tensor, "M D"], shape: tuple[int, ...]) -> list[Figure]:
-    """All figures of an inspection; those of images only where x is an image, those of classes only with labels."""
+    """All figures of an inspection. Pictures need images, figures of classes need labels."""
     figures = []
     words = Words("images", "pixels") if shape else Words("rows", "values")
     if inspection.pixels is not None:
@@ -59,7 +59,7 @@ def short(labels: Labels) -> list[str]:
 
 
 def _flat(layer: LayerInspection) -> str:
-    """A sentence more where the pictures of all slots are the same to the eye."""
+    """A sentence for the caption if the pictures of all slots look the same; else ""."""
     spread = float((layer.pictures - layer.pictures.mean(0)).abs().amax())
     return "" if spread > FLAT else f" All these slots look alike (within {spread:.2g}): alone, they show nothing."
 
@@ -115,8 +115,8 @@ def graphs(inspection: Inspection, words: Words) -> Figure:
             for label, (x, y) in zip(short(labels), at, strict=True):
                 axes.text(x, y, label, ha="center", va="center", fontsize=8, zorder=3)
             resembles = {layer.name: layer.pixel_resemblance for layer in inspection.layers}.get(name)
-            more = "" if resembles is None else f"\nresemblance to {words.values} {resembles:.2f}"
-            axes.text(0, -1.28, name + more, ha="center", va="top", fontsize=8)
+            note = "" if resembles is None else f"\nresemblance to {words.values} {resembles:.2f}"
+            axes.text(0, -1.28, name + note, ha="center", va="top", fontsize=8)
             axes.set(xlim=(-1.25, 1.25), ylim=(-1.75, 1.2), aspect="equal")
             axes.set_axis_off()
     values = {
@@ -230,7 +230,7 @@ def use(layer: LayerInspection, inspection: Inspection, words: Words) -> Figure:
 
 
 def ablations(layer: LayerInspection, inspection: Inspection, words: Words) -> Figure:
-    """What each slot adds to log p(x), sorted."""
+    """The gain in log p(x) from each slot, sorted."""
     ablation = layer.ablation
     order = ablation.mean.argsort(descending=True)
     with rc_context(STYLE):

@@ -18,21 +18,21 @@ from memgen.errors import MemgenError, unknown
 PREFIX = "zoo:"
 ENDING = ".safetensors"
 RESULT = "result"
-"""The key of a file's metadata under which its measured numbers stand, as JSON."""
+"""The key of a file's metadata whose value holds the measured numbers, as JSON."""
 
 
 def folder() -> Path:
-    """Where the files lie."""
+    """The folder of the model files."""
     return Path(str(resources.files("memgen") / "runs" / "zoo"))
 
 
 def names() -> list[str]:
-    """The models that there are."""
+    """The names of all models."""
     return sorted(path.name.removesuffix(ENDING) for path in folder().glob(f"*{ENDING}"))
 
 
 def resolve(path: str | Path) -> Path:
-    """The file of a model that is named with the prefix `zoo:`; any other path as it is.
+    """The file of a model named with the prefix `zoo:`. Any other path is returned unchanged.
 
     >>> resolve("runs/digits").as_posix()
     'runs/digits'
@@ -47,12 +47,12 @@ def resolve(path: str | Path) -> Path:
 
 
 def result(name: str) -> dict[str, Any]:
-    """What was measured for a model, without reading its weights."""
+    """The measured numbers of a model, read without its weights."""
     path = resolve(PREFIX + name)
     try:
         with safe_open(path, framework="pt") as file:
             about = file.metadata() or {}
-        found: dict[str, Any] = json.loads(about[RESULT])
+        measured: dict[str, Any] = json.loads(about[RESULT])
     except (SafetensorError, OSError, KeyError, ValueError):
         raise MemgenError(f"{path} is damaged: it does not say what was measured; install memgen again") from None
-    return found
+    return measured
