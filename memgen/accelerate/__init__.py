@@ -1,8 +1,8 @@
-"""What is fast: the paper's models by compiled plans, in C, where the plain formulas would take longer.
+"""Faster versions of training, scoring and Adam for the paper's models, by compiled plans in C.
 
-Whoever asks gets a function, or None where a model or a machine is not supported, and then uses the plain code:
-autograd, `tasks.density.log_weights`, the formulas of `training.optimizer`. Nothing else of the package knows how
-anything is computed here, and tests/test_accelerate.py holds every function to its plain definition.
+Each function returns a callable, or None for an unsupported model or machine. The caller then uses the plain code:
+autograd, `tasks.density.log_weights` or the formulas of `training.optimizer`. The rest of the package does not depend
+on how this is computed, and tests/test_accelerate.py compares every function with its plain definition.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def training_step(model: DGM, objective: Objective, batch_size: int) -> PlannedStep | SingleStep | None:
     """(batch, noise) -> loss and bound, with the gradients of the loss left in the parameters.
 
-    It is good as long as it has not `moved`, and for a call as long as it is `alone`: with nothing hooked or frozen.
+    It is valid until it has `moved`: a parameter has another address. A call needs `alone`: nothing hooked or frozen.
     """
     from memgen.accelerate.single import SingleStep
     from memgen.accelerate.step import PlannedStep, supports
@@ -44,22 +44,22 @@ def log_weights(model: DGM, batch: Batch, q: GaussianColumns) -> Callable[[Level
     return Decoders(model, batch.x, q) if batch.observed is None and supports(model) else None
 
 
-def optimizer_step(every: Sequence[Moments], read: Sequence[Rows]) -> AdamStep | None:
-    """(numbers, read) -> the norm of the gradients, all parameters being changed."""
+def optimizer_step(moments: Sequence[Moments], read: Sequence[Rows]) -> AdamStep | None:
+    """(numbers, read) -> the norm of the gradients; changes all parameters."""
     from memgen.accelerate.adam import AdamStep, supports
 
-    return AdamStep(every) if supports(every, read) else None
+    return AdamStep(moments) if supports(moments, read) else None
 
 
 def available() -> bool:
-    """Whether the C library is there."""
+    """Whether the C library can be used."""
     from memgen.accelerate.library import library
 
     return library() is not None
 
 
 def flush_denormals(on: bool) -> None:
-    """On all threads but the one that calls, which torch can set itself."""
+    """Set the mode of all threads except the calling one, which torch can set itself."""
     if available():
         from memgen.accelerate.calls import bind
 

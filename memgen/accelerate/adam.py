@@ -14,11 +14,11 @@ from memgen.accelerate.calls import bind
 from memgen.accelerate.library import serves
 
 TINY = torch.finfo(torch.float32).tiny
-"""Nothing is divided by less, so that a gradient of zero changes nothing however small epsilon is."""
+"""The smallest divisor, so that a gradient of zero changes nothing for any epsilon."""
 
 
 class Moments(NamedTuple):
-    """A parameter, and what the optimizer keeps for it."""
+    """A parameter and its state in the optimizer."""
 
     value: nn.Parameter
     first: Tensor
@@ -27,7 +27,7 @@ class Moments(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The rows of a parameter that a step has read, each once: their gradients, and what their average has missed."""
+    """The rows of a parameter that a step has read, each once: gradients, and the steps missed by the average."""
 
     moments: Moments
     gradient: Tensor
@@ -36,7 +36,7 @@ class Rows(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """Of one step."""
+    """The constants of one step."""
 
     rate: float
     """Corrected: times sqrt(1 - beta2^t) / (1 - beta1^t), so that one division is enough."""
@@ -54,35 +54,35 @@ class Numbers(NamedTuple):
 class AdamStep:
     """Norm and update of all parameters whose gradients are dense.
 
-    It knows its tensors by addresses. Planned steps leave gradients in the same places every time, so that it is made
-    once; made anew in every step a step of the recipe digits-mem-vae takes a fifth longer.
+    It stores the addresses of its tensors. Planned steps leave the gradients at the same addresses, so that it is built
+    once. If it is built in every step, a step of the recipe digits-mem-vae takes a fifth longer.
     """
 
-    def __init__(self, every: Sequence[Moments]) -> None:
-        self.values = [moments.value for moments in every]
-        self.given = [value.grad for value in self.values]
-        dense = [moments for moments in every if moments.value.grad is not None]
-        gradients = [gradient for gradient in self.given if gradient is not None]
-        averages = None if any(moments.average is None for moments in dense) else [m.average for m in dense]
+    def __init__(self, moments: Sequence[Moments]) -> None:
+        self.values = [m.value for m in moments]
+        self.gradients = [value.grad for value in self.values]
+        dense = [m for m in moments if m.value.grad is not None]
+        gradients = [gradient for gradient in self.gradients if gradient is not None]
+        averages = None if any(m.average is None for m in dense) else [m.average for m in dense]
         columns = [[*column] for column in zip(*((m.value, m.first, m.second) for m in dense), strict=True)] or [[]] * 3
         self.total, self.numbers = torch.zeros((), dtype=torch.float64), torch.zeros(10)
         self.squares = bind("squares", gradients, self.total)
         self.update = bind("adam", columns[0], gradients, *columns[1:], averages, self.numbers)
         self.tensors = [*columns[0], *gradients, *(a for a in averages or () if a is not None)]
-        """All but the moments, which nobody else has."""
+        """All tensors except the moments, which only the optimizer has."""
         self.places = [*map(Tensor.data_ptr, self.tensors)]
 
     def stands(self, read: Sequence[Rows]) -> bool:
-        """Whether the parameters still have these gradients, all lies where it was, and rows are such as C takes."""
+        """Whether the gradients and all addresses are unchanged, and C supports the rows."""
         return (
             serves(*(tensor for rows in read for tensor in (rows.moments.value, rows.gradient)))
-            and all(map(is_, map(attrgetter("grad"), self.values), self.given))
+            and all(map(is_, map(attrgetter("grad"), self.values), self.gradients))
             and [*map(Tensor.data_ptr, self.tensors)] == self.places
             and all(map(Tensor.is_contiguous, self.tensors))
         )
 
     def __call__(self, numbers: Numbers, read: Sequence[Rows]) -> Tensor:
-        """Change all parameters; the norm of the gradients before clipping."""
+        """Change all parameters and return the norm of the gradients before clipping."""
         self.squares()
         total = float(self.total)
         if read:
@@ -99,15 +99,15 @@ class AdamStep:
 
 
 def _packed(numbers: Numbers, scale: float) -> Tensor:
-    """As kernels.c has them."""
+    """The constants in the order of kernels.c."""
     rate, beta1, beta2, epsilon, _, clip_value, keep, ema = numbers
-    rests = (1 - beta1, 1 - beta2, 1 - ema)
-    return torch.tensor([rate, beta1, beta2, max(epsilon, TINY), scale, clip_value, keep, *rests])
+    complements = (1 - beta1, 1 - beta2, 1 - ema)
+    return torch.tensor([rate, beta1, beta2, max(epsilon, TINY), scale, clip_value, keep, *complements])
 
 
-def supports(every: Sequence[Moments], read: Sequence[Rows]) -> bool:
-    """Whether all are what C takes; either all parameters have an average or none."""
-    tensors = [tensor for moments in every for tensor in moments if tensor is not None]
-    gradients = [moments.value.grad for moments in every if moments.value.grad is not None]
+def supports(moments: Sequence[Moments], read: Sequence[Rows]) -> bool:
+    """Whether C supports all tensors; either all parameters or none have an average."""
+    tensors = [tensor for m in moments for tensor in m if tensor is not None]
+    gradients = [m.value.grad for m in moments if m.value.grad is not None]
     tensors += [tensor for rows in read for tensor in (*rows.moments, rows.gradient) if tensor is not None]
-    return len({moments.average is None for moments in every}) <= 1 and serves(*tensors, *gradients)
+    return len({m.average is None for m in moments}) <= 1 and serves(*tensors, *gradients)

@@ -1,4 +1,4 @@
-"""Some rows at a time: what one call has written the next finds in the cache."""
+"""Blocks of rows that are small enough for the cache, in which one call's output is the next call's input."""
 
 from __future__ import annotations
 
@@ -9,33 +9,35 @@ from torch import Tensor
 
 
 class Block(NamedTuple):
-    """Some samples of some rows. A matrix with K samples of B rows has them one after the other, sample by sample."""
+    """Consecutive samples of consecutive rows. A matrix with K samples of B rows is stored sample by sample."""
 
     sample: int
     samples: int
     row: int
     rows: int
     before: int
-    """Rows of such a matrix that come before it."""
+    """Number of rows of such a matrix before the block."""
     only: bool
-    """Whether there is no other block."""
+    """Whether it is the only block."""
 
     @property
     def size(self) -> int:
         return self.samples * self.rows
 
     def of(self, matrix: Tensor) -> Tensor:
-        """Its rows of a matrix with all samples."""
+        """The block's rows of a matrix with all samples."""
         return matrix[self.before : self.before + self.size]
 
     def once(self, matrix: Tensor) -> Tensor:
-        """Its rows of a matrix that has every row once."""
+        """The block's rows of a matrix that has every row once."""
         return matrix[self.row : self.row + self.rows]
 
 
 def blocks(K: int, B: int, largest: int, most: int) -> list[Block]:
-    """K samples of B rows in order, in blocks of about the same size: several samples of all rows, or, where that is
-    too much, one sample of some rows. There are as many as the worker with the most rows needs, who has `largest`.
+    """K samples of B rows in order, in blocks of nearly equal size with about `most` rows at most.
+
+    A block has several samples of all rows or, if that is too much, one sample of a part of the rows. Every worker has
+    the same number of blocks, which is that of the worker with the most rows, `largest`.
 
     >>> [(block.sample, block.samples, block.row, block.rows) for block in blocks(5, 2, 2, most=4)]
     [(0, 1, 0, 2), (1, 2, 0, 2), (3, 2, 0, 2)]
@@ -48,6 +50,6 @@ def blocks(K: int, B: int, largest: int, most: int) -> list[Block]:
 
 
 def _parts(n: int, count: int) -> list[tuple[int, int]]:
-    """Where each part begins, and its size."""
+    """The start and the size of each part."""
     ends = [n * i // count for i in range(count + 1)]
     return [(begin, end - begin) for begin, end in pairwise(ends)]

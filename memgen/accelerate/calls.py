@@ -1,6 +1,6 @@
 """Calls of C operations with checked operands.
 
-`bind` holds every operand against the table in operations.py, before the C library sees an address.
+`bind` checks every operand against the table in operations.py before the C library gets its address.
 """
 
 from __future__ import annotations
@@ -16,44 +16,44 @@ from memgen.accelerate.library import library
 from memgen.accelerate.operations import OPERANDS, OPERATIONS, Operation, Parameter
 
 Value = Tensor | Sequence[Tensor | None] | int | float | None
-"""What an operation takes."""
+"""An operand of an operation."""
 DTYPES = {"float": torch.float32, "strided": torch.float32, "int64": torch.int64, "double": torch.float64}
 LARGEST = 2**53
-"""A count is at most so large: its products stay whole numbers in C."""
+"""The largest count: products of counts must stay whole numbers in C."""
 
 
 class Operand(ctypes.Union):
-    """A whole number, a float, or an address."""
+    """A whole number, a float or an address."""
 
     _fields_ = (("n", ctypes.c_int64), ("f", ctypes.c_double), ("p", ctypes.c_void_p))
 
 
 class CallStructure(ctypes.Structure):
-    """A call as program.c has it."""
+    """The structure of a call in program.c."""
 
     _fields_ = (("work", ctypes.c_void_p), ("operands", Operand * OPERANDS))
 
 
 class Call:
-    """An operation with its operands, ready to be made, as often as one likes.
+    """An operation with its operands, which can be executed any number of times.
 
-    The operands are kept, because C knows them by address alone.
+    The operands are stored as `alive`, because C has only their addresses.
     """
 
-    def __init__(self, operation: Operation, arguments: list[Any], kept: list[Any], sizes: dict[str, int]) -> None:
+    def __init__(self, operation: Operation, arguments: list[Any], alive: list[Any], sizes: dict[str, int]) -> None:
         operands = [Operand(**{member: value}) for member, value in zip(operation.members, arguments, strict=True)]
-        self.operation, self.kept, self.sizes = operation, kept, sizes
+        self.operation, self.alive, self.sizes = operation, alive, sizes
         self.work = getattr(library(), f"call_{operation.name}")
         place = ctypes.cast(self.work, ctypes.c_void_p)
         self.structure = CallStructure(place, (Operand * OPERANDS)(*operands))
 
     def __call__(self) -> None:
-        """Make it by itself, on the threads that torch has."""
+        """Execute the call by itself, on torch's threads."""
         check(self.work(self.structure.operands, None), self.operation.name)
 
 
 def check(error: int, what: str) -> None:
-    """Raise what an error code of C stands for."""
+    """Raise the exception of an error code of C."""
     if error == 1:
         raise MemoryError(f"{what}: there is no memory left")
     if error:
@@ -67,26 +67,26 @@ def bind(name: str, *values: Value) -> Call:
     if len(values) != len(parameters):
         names = ", ".join(operation.parameters) or "nothing"
         raise TypeError(f"{name} takes {len(parameters)} operands ({names}), not {len(values)}")
-    given = dict(zip(operation.parameters, values, strict=True))
+    operands = dict(zip(operation.parameters, values, strict=True))
     sizes: dict[str, int] = {}
     lists: dict[str, tuple[int, ...]] = {}
     for parameter in parameters:
         where = f"{name}, operand {parameter.name}"
-        _check_kind(where, parameter, given[parameter.name])
-        _read_sizes(where, parameter, given[parameter.name], sizes, lists)
+        _check_kind(where, parameter, operands[parameter.name])
+        _read_sizes(where, parameter, operands[parameter.name], sizes, lists)
     for parameter in parameters:
-        _check_shape(f"{name}, operand {parameter.name}", parameter, given[parameter.name], sizes)
+        _check_shape(f"{name}, operand {parameter.name}", parameter, operands[parameter.name], sizes)
     arguments: list[Any] = []
-    kept: list[Any] = [*values]
+    alive: list[Any] = [*values]
     for argument in operation.arguments:
         if argument in lists:
-            kept.append((ctypes.c_long * len(lists[argument]))(*lists[argument]))
-            arguments.append(ctypes.addressof(kept[-1]))
+            alive.append((ctypes.c_long * len(lists[argument]))(*lists[argument]))
+            arguments.append(ctypes.addressof(alive[-1]))
         elif argument in operation.parameters:
-            arguments += _arguments(operation.parameters[argument], given[argument], kept)
+            arguments += _arguments(operation.parameters[argument], operands[argument], alive)
         elif argument != "worker":
             arguments.append(sizes[argument])
-    return Call(operation, arguments, kept, sizes)
+    return Call(operation, arguments, alive, sizes)
 
 
 def _check_kind(where: str, parameter: Parameter, value: Value) -> None:
@@ -129,7 +129,7 @@ def _check_tensor(where: str, parameter: Parameter, value: object) -> None:
 def _read_sizes(
     where: str, parameter: Parameter, value: Value, sizes: dict[str, int], lists: dict[str, tuple[int, ...]]
 ) -> None:
-    """The sizes that are named by themselves in a shape; a list gives its length, and the sizes of its tensors."""
+    """Read the values of named sizes off a tensor; off a list its length and the sizes of its tensors."""
     if parameter.scalar == "count":
         sizes[parameter.name] = value  # type: ignore[assignment]
     if parameter.scalar or value is None:
@@ -140,24 +140,24 @@ def _read_sizes(
     _same(where, sizes, parameter.length, len(value))  # type: ignore[arg-type]
     for size in parameter.shape:
         if size[0] == "*":
-            found = tuple(tensor.numel() for tensor in value)  # type: ignore[union-attr]
-            if lists.setdefault(size[1:], found) != found:
-                raise ValueError(f"{where} must have tensors of sizes {lists[size[1:]]}, not {found}")
+            actual = tuple(tensor.numel() for tensor in value)  # type: ignore[union-attr]
+            if lists.setdefault(size[1:], actual) != actual:
+                raise ValueError(f"{where} must have tensors of sizes {lists[size[1:]]}, not {actual}")
 
 
 def _read_shape(where: str, parameter: Parameter, value: Tensor, sizes: dict[str, int]) -> None:
     if value.ndim != len(parameter.shape):
         expected = f"[{', '.join(parameter.shape)}]"
         raise ValueError(f"{where} must have the shape {expected}, not {tuple(value.shape)}")
-    for size, found in zip(parameter.shape, value.shape, strict=True):
+    for size, actual in zip(parameter.shape, value.shape, strict=True):
         if size.isidentifier():
-            _same(where, sizes, size, found)
+            _same(where, sizes, size, actual)
 
 
-def _same(where: str, sizes: dict[str, int], size: str, found: int) -> None:
-    expected = int(size) if size.isdigit() else sizes.setdefault(size, found)
-    if expected != found:
-        raise ValueError(f"{where}: {size} is {expected} elsewhere, and {found} here")
+def _same(where: str, sizes: dict[str, int], size: str, actual: int) -> None:
+    expected = int(size) if size.isdigit() else sizes.setdefault(size, actual)
+    if expected != actual:
+        raise ValueError(f"{where}: {size} is {expected} elsewhere, and {actual} here")
 
 
 def _check_shape(where: str, parameter: Parameter, value: Value, sizes: dict[str, int]) -> None:
@@ -170,7 +170,8 @@ def _check_shape(where: str, parameter: Parameter, value: Value, sizes: dict[str
 
 
 def evaluate(size: str, sizes: dict[str, int]) -> int:
-    """
+    """The value of a size in a shape.
+
     >>> evaluate("2*units+1", {"units": 5})
     11
     """
@@ -183,15 +184,15 @@ def evaluate(size: str, sizes: dict[str, int]) -> int:
     return total
 
 
-def _arguments(parameter: Parameter, value: Any, kept: list[Any]) -> list[Any]:
-    """What C gets for an operand."""
+def _arguments(parameter: Parameter, value: Any, alive: list[Any]) -> list[Any]:
+    """The arguments of the C function for an operand."""
     if parameter.scalar:
         return [value]
     if value is None:
         return [None]
     if parameter.length:
-        kept.append((ctypes.c_void_p * len(value))(*(tensor.data_ptr() for tensor in value)))
-        return [ctypes.addressof(kept[-1])]
+        alive.append((ctypes.c_void_p * len(value))(*(tensor.data_ptr() for tensor in value)))
+        return [ctypes.addressof(alive[-1])]
     if parameter.base == "strided":
         across, step = layout(parameter.name, value)
         if parameter.out and across:
@@ -201,7 +202,7 @@ def _arguments(parameter: Parameter, value: Any, kept: list[Any]) -> list[Any]:
 
 
 def layout(name: str, matrix: Tensor) -> tuple[bool, int]:
-    """Whether a matrix is stored column by column, and how far two of its stored rows, or columns, are apart."""
+    """Whether a matrix is stored column by column, and the stride between its stored rows or columns."""
     (rows, columns), (down, right) = matrix.shape, matrix.stride()
     if (right == 1 or columns <= 1) and (down >= columns or rows <= 1):
         return False, max(down, columns, 1)

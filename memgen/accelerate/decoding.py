@@ -1,7 +1,7 @@
 """log w of many samples of a few rows, for the paper's models: P as a plan.
 
-`tasks.density.log_weights` says what is computed; tests/test_density.py holds both together. A few hundred rows at a
-time go through the whole net, so that what one call has written the next finds in the cache.
+The result is that of `tasks.density.log_weights`; tests/test_density.py compares both. A few hundred rows at a time
+pass through the whole net, so that intermediate results stay in the cache.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from memgen.core.model import DGM, Conditional, Levels
 from memgen.core.products import Linear
 
 MOST_PAIRS = 1024
-"""Of ranks: C sorts them by insertion, which is for few."""
+"""Maximum number of pairs of ranks, because C sorts them by insertion."""
 ROWS = 400
-"""Through the net at once: of 200 to 2,000 this was fastest."""
+"""Number of rows that pass through the net at once; the fastest of 200 to 2,000."""
 
 
 def supports(model: DGM) -> bool:
-    """Whether P of a frozen model can be planned: the classes of the paper's models, one level, layers that fit
-    each other, nothing hooked, float32 on the CPU, and a torch whose matrix products are MKL's."""
+    """Whether P of a frozen model can be planned: the classes of the paper's models, one level, matching
+    sizes, nothing hooked, float32 on the CPU, and a torch whose matrix products are MKL's."""
     p = model.p[0]
     return (
         type(model) is DGM
@@ -56,10 +56,10 @@ def _sizes_fit(model: DGM) -> bool:
 
 
 def sizes_chain(layers: Sequence[nn.Module], inputs: int, heads: Sequence[nn.Module], outputs: int) -> bool:
-    """Whether each linear map takes what the one before gives, from the inputs on, and all heads give the outputs."""
+    """Whether the sizes of consecutive linear maps match, from `inputs` on, and all heads have `outputs` outputs."""
     for layer in layers:
-        units, taken = cast(Tensor, layer.weight).shape
-        if taken != inputs or len(cast(Tensor, layer.bias)) != units:
+        units, expected = cast(Tensor, layer.weight).shape
+        if expected != inputs or len(cast(Tensor, layer.bias)) != units:
             return False
         inputs = units
     return all(cast(Tensor, head.weight).shape == (outputs, inputs) for head in heads)
@@ -115,13 +115,13 @@ def linear_fits(module: nn.Module) -> bool:
 
 
 def read(layer: MemoryLayer) -> int:
-    """How many slots an input reads: all, or those that are chosen for it."""
+    """The number of slots that an input reads: all slots, or the chosen ones."""
     keys = layer.attention
     return keys.top if isinstance(keys, ProductKeys) else len(cast(Memory, layer.memory).M)
 
 
 class Chosen(NamedTuple):
-    """Places for what product keys need more than others: the scores of both halves, and which slots they choose."""
+    """Buffers of product keys: the scores of both halves, and the chosen slots."""
 
     first: Float[Tensor, "rows side"]
     second: Float[Tensor, "rows side"]
@@ -152,7 +152,7 @@ def recall(
 
 
 def _choose(plan: Plan, keys: ProductKeys, h_g: Tensor, scores: Tensor, chosen: Chosen) -> None:
-    """The slots of the largest scores, and these."""
+    """The slots with the largest scores, and these scores."""
     h_1, h_2 = h_g.split(keys.halves, 1)
     plan.linear(keys.first, h_1, chosen.first)
     plan.linear(keys.second, h_2, chosen.second)
@@ -160,12 +160,12 @@ def _choose(plan: Plan, keys: ProductKeys, h_g: Tensor, scores: Tensor, chosen: 
 
 
 def coefficients(m: Mlp) -> tuple[Tensor, ...]:
-    """In the order of the kernels."""
+    """The coefficients in the order of kernels.c."""
     return m.a1, m.a2, m.a3, m.a4, m.b1, m.c1, m.c2, m.c3, m.c4
 
 
 class Decoder:
-    """log w of K samples of rows x with the posterior q, each call with other noise."""
+    """log w of K samples of rows x with the posterior q, a function of the noise."""
 
     def __init__(self, model: DGM, x: Float[Tensor, "B D"], q: GaussianColumns, K: int) -> None:
         self.plan, self.x = Plan(), x.contiguous()
@@ -217,14 +217,14 @@ class Decoder:
 
 
 class Decoders:
-    """The same for any number of samples, some at a time."""
+    """`Decoder` for any number of samples, which are processed in chunks."""
 
     def __init__(self, model: DGM, x: Float[Tensor, "B D"], q: GaussianColumns) -> None:
         self.model, self.x, self.q = model, x, q
         self.made: dict[int, Decoder] = {}
 
     def __call__(self, noise: Levels) -> Float64[Tensor, "K B"]:
-        return torch.cat([self._of(len(some))(some) for some in noise[0].split(max(1, ROWS // len(self.x)))])
+        return torch.cat([self._of(len(samples))(samples) for samples in noise[0].split(max(1, ROWS // len(self.x)))])
 
     def _of(self, K: int) -> Decoder:
         if K not in self.made:

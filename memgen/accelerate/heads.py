@@ -1,4 +1,4 @@
-"""The heads of the paper's nets with their derivatives: likelihoods, and the posterior, which makes z."""
+"""Planned calls of the heads of the paper's nets and their derivatives: likelihoods, and the posterior with z."""
 
 from __future__ import annotations
 

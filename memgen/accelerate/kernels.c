@@ -137,7 +137,7 @@ static inline float sum_of_logs(V factors, long k) {
             if ((units) >= WIDTH) {                                                                                   \
                 const long j = done + WIDTH <= (units) ? done : (units) - WIDTH, k = WIDTH;                           \
                 const V fresh = choose(lanes() < (int32_t)(done - j), all(0), all(1));                                \
-                (void)fresh; /* not everybody sums */                                                                 \
+                (void)fresh; /* not all operations sum */                                                                 \
                 __VA_ARGS__                                                                                           \
             } else {                                                                                                  \
                 const long j = 0, k = (units);                                                                        \
@@ -151,24 +151,24 @@ static inline float sum_of_logs(V factors, long k) {
 /* Small matrices are done by one thread: waking the others takes longer. So is what a worker has (program.c). */
 static int threads_for(long entries) { return entries < 16384 || omp_in_parallel() ? 1 : omp_get_max_threads(); }
 
-/* Where the rows are shared between threads, each is a worker that goes through a whole list of calls. Some sums are over the
-   rows of all: the workers wait for each other at a barrier, and each takes what the others have brought. There are two sets of
-   tables, because one worker may have gone on to the next barrier while another still reads. */
+/* If the rows are divided among threads, each is a worker with a list of calls. Some sums are over the rows of all
+   workers: they wait at a barrier, and then each reads the tables of all. There are two sets of tables, because one
+   worker may write for the next barrier while another still reads. */
 typedef struct {
     long workers, size;   /* threads; floats of a table */
     float *tables;        /* 2 x workers x size */
-    long arrived, passed; /* how many are here, and how often all were */
+    long arrived, passed; /* workers at the barrier, and completed barriers */
 } Barrier;
 typedef struct {
     Barrier *barrier;
-    long index, passed; /* which of the workers it is, and how many barriers it has passed */
-} Worker;               /* NULL: there is nobody else */
+    long index, passed; /* number of the worker, and of the barriers it has passed */
+} Worker;               /* NULL: no other worker */
 
 static float *table(const Worker *worker, long index) {
     const Barrier *all = worker->barrier;
     return all->tables + (worker->passed % 2 * all->workers + index) * all->size;
 }
-/* Wait until all have come to this place. */
+/* The barrier: wait for all workers. */
 static void wait_for_all(Worker *worker) {
     Barrier *all = worker->barrier;
     long passed = worker->passed;
@@ -178,8 +178,8 @@ static void wait_for_all(Worker *worker) {
     }
     for (long tries = 0; __atomic_load_n(&all->passed, __ATOMIC_ACQUIRE) == passed; tries++) {
         PAUSE;
-        /* The one that is late may need this processor. But one that sleeps, a virtual machine's host gives away, and it
-           comes back late itself: not before some milliseconds. */
+        /* A late worker may need this processor, so this one yields. It sleeps only after many tries: the host of a
+           virtual machine gives an idle processor away, and the thread then continues some milliseconds late. */
         if (tries > 30000) nanosleep(&(struct timespec){0, 10000}, 0);
         else if (tries > 100) sched_yield();
     }
@@ -190,13 +190,13 @@ static int barrier(Worker *worker) {
     worker->passed++;
     return DONE;
 }
-/* Add up what all have: own becomes the sum, in the order of the workers. */
-static void add_all(float *own, long size, Worker *worker) {
+/* Sum over the workers, in their order: every worker's `sums` become the sum. */
+static void add_all(float *sums, long size, Worker *worker) {
     if (!worker) return;
-    memcpy(table(worker, worker->index), own, 4 * size);
+    memcpy(table(worker, worker->index), sums, 4 * size);
     wait_for_all(worker);
-    memcpy(own, table(worker, 0), 4 * size);
-    for (long t = 1; t < worker->barrier->workers; t++) EACH(j, size) own[j] += table(worker, t)[j];
+    memcpy(sums, table(worker, 0), 4 * size);
+    for (long t = 1; t < worker->barrier->workers; t++) EACH(j, size) sums[j] += table(worker, t)[j];
     worker->passed++;
 }
 
@@ -217,7 +217,7 @@ static int moments(const float *h, long rows, long units, float *mean, float *va
     #pragma omp parallel num_threads(most)
     {
         #pragma omp single
-        threads = omp_get_num_threads(); /* fewer than asked for, if somebody limits them */
+        threads = omp_get_num_threads(); /* may be fewer than requested */
         int t = omp_get_thread_num();
         float *m = parts + t * 4 * units, *squares = m + units, *tile_mean = m + 2 * units, *tile_squares = m + 3 * units;
         long first = rows * t / threads, last = rows * (t + 1) / threads;
@@ -264,7 +264,7 @@ static void merge(float *mean, float *variance, float before, const float *m, co
     }
 }
 
-/* numbers: mean, variance and three accumulate, `units` each. The first two become those of these rows and of the `before` rows
+/* numbers: mean, variance and three buffers, `units` each. The first two become those of these rows and of the `before` rows
    that have been gathered already. */
 static int gather(const float *h, long rows, long units, long before, float *numbers) {
     float *variance = numbers + units, *m = numbers + 3 * units, *v = m + units;
@@ -280,9 +280,9 @@ static int gather(const float *h, long rows, long units, long before, float *num
 static int settle(float *numbers, long rows, long units, const float *gamma, float epsilon, Worker *worker) {
     float *inverse = numbers + units, before = 0;
     if (worker) {
-        float *own = table(worker, worker->index);
-        own[0] = rows;
-        memcpy(own + 1, numbers, 8 * units);
+        float *entry = table(worker, worker->index);
+        entry[0] = rows;
+        memcpy(entry + 1, numbers, 8 * units);
         wait_for_all(worker);
         EACH(t, worker->barrier->workers) {
             const float *m = table(worker, t) + 1, n = m[-1];
@@ -329,7 +329,7 @@ static int normalise_sums(const float *gradient, const float *h, long rows, long
     if (!parts) return NO_MEMORY;
     #pragma omp parallel num_threads(most)
     {
-        float *own = parts + omp_get_thread_num() * 2 * units;
+        float *sums_ = parts + omp_get_thread_num() * 2 * units;
         BLOCKS(FEW, rows, units, omp_get_thread_num(), omp_get_num_threads(),
             V mu = load(numbers + j, k), times = load(numbers + 2 * units + j, k), plus = load(beta + j, k);
             V s0 = {0}, s1 = {0};
@@ -340,13 +340,13 @@ static int normalise_sums(const float *gradient, const float *h, long rows, long
                 V g = where_positive(centred * times + plus, load(gradient + i * units + j, k));
                 s0 += g, s1 += g * centred;
             }
-            store(own + j, load(own + j, k) + s0 * fresh, k);
-            store(own + units + j, load(own + units + j, k) + s1 * fresh, k);)
+            store(sums_ + j, load(sums_ + j, k) + s0 * fresh, k);
+            store(sums_ + units + j, load(sums_ + units + j, k) + s1 * fresh, k);)
     }
     put_parts(parts, most, 2 * units, accumulate, sums);
     return DONE;
 }
-/* sums: a place for one float more. They become mean g and mean(g xhat) / sigma. */
+/* sums: with a buffer of one float at the end. They become mean g and mean(g xhat) / sigma. */
 static int normalise_settle(float *sums, long rows, long units, const float *numbers, float *to_gamma, float *to_beta,
                              Worker *worker) {
     const float *inverse = numbers + units;
@@ -411,7 +411,7 @@ static int mlp_backward(const float *gradient, const float *h_g, const float *h_
     #pragma omp parallel num_threads(most)
     {
         int t = omp_get_thread_num(), threads = omp_get_num_threads();
-        float *own = parts + t * 9 * units;
+        float *sums_ = parts + t * 9 * units;
         BLOCKS(FEW, rows, units, t, threads,
             COEFFICIENTS(j, k);
             V s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0}, s4 = {0}, s5 = {0}, s6 = {0}, s7 = {0}, s8 = {0};
@@ -432,7 +432,7 @@ static int mlp_backward(const float *gradient, const float *h_g, const float *h_
                 s0 += a, s1 += am, s2 += ag, s3 += ag * m, s4 += a * s, s5 += u, s6 += um, s7 += ug, s8 += ug * m;
             }
             V sums[9] = {s0, s1, s2, s3, s4, s5, s6, s7, s8};
-            EACH(n, 9) store(own + n * units + j, load(own + n * units + j, k) + sums[n] * fresh, k);)
+            EACH(n, 9) store(sums_ + n * units + j, load(sums_ + n * units + j, k) + sums[n] * fresh, k);)
     }
     put_parts(parts, most, 9 * units, accumulate, to_c);
     return DONE;
@@ -484,9 +484,9 @@ static int standardise_to_input(const float *gradient, const float *h, long samp
     const float *mean = numbers, *shift = sums, *slope = shift + units, *scale = slope + units;
     #pragma omp parallel for num_threads(threads_for(samples * rows * units)) schedule(static)
     for (long i = 0; i < samples * rows; i++) {
-        const float *g = gradient + i % rows * units, *own = h + i * units;
+        const float *g = gradient + i % rows * units, *h_row = h + i * units;
         float *to = to_h + i * units;
-        EACH(j, units) to[j] += scale[j] * (g[j] * share - shift[j] - (own[j] - mean[j]) * slope[j]);
+        EACH(j, units) to[j] += scale[j] * (g[j] * share - shift[j] - (h_row[j] - mean[j]) * slope[j]);
     }
     return DONE;
 }
@@ -571,14 +571,14 @@ static int bernoulli_backward(const float *gradient, const float *products, cons
     #pragma omp parallel num_threads(most)
     {
         int t = omp_get_thread_num(), threads = omp_get_num_threads();
-        float *own = parts + t * columns;
+        float *sums = parts + t * columns;
         for (long i = samples * rows * t / threads; i < samples * rows * (t + 1) / threads; i++)
             for (long j = 0; j < columns; j += WIDTH) {
                 long k = columns - j, at = i * columns + j;
                 V l = load(products + at, k) + load(bias + j, k);
                 V to = gradient[i] * (load(x + i % rows * columns + j, k) - sigmoid_(l));
                 store(to_products + at, to, k);
-                store(own + j, load(own + j, k) + to, k);
+                store(sums + j, load(sums + j, k) + to, k);
             }
     }
     put_parts(parts, most, columns, accumulate, to_bias);
@@ -593,15 +593,15 @@ static int squares(const float *const *tensors, const long *sizes, long count, d
     #pragma omp parallel num_threads(most)
     {
         int t = omp_get_thread_num(), threads = omp_get_num_threads();
-        double own = 0;
+        double subtotal = 0;
         EACH(n, count) {
             const float *g = tensors[n];
             double part = 0;
             #pragma omp simd reduction(+ : part)
             for (long i = sizes[n] * t / threads; i < sizes[n] * (t + 1) / threads; i++) part += (double)g[i] * g[i];
-            own += part;
+            subtotal += part;
         }
-        parts[t] = own;
+        parts[t] = subtotal;
     }
     EACH(t, most) total += parts[t];
     free(parts);
@@ -824,7 +824,7 @@ static void half_backward(const float *gradient, const int64_t *index, const flo
                           long side, int second, long from, long width, const float *A, float *to_A, float *to_b,
                           float *to_h, float *to_scores) {
     EACH(row, rows) {
-        const float *own = h + row * units + from;
+        const float *h_row = h + row * units + from;
         float *to_own = to_h + row * units + from;
         for (long e = row * top; e < (row + 1) * top; e++)
             to_scores[second ? index[e] % side : index[e] / side] += gradient[e];
@@ -836,7 +836,7 @@ static void half_backward(const float *gradient, const int64_t *index, const flo
             EACH(j, width) to_own[j] += to_score * key[j];
             if (to_A) {
                 float *to_key = to_A + i * width;
-                EACH(j, width) to_key[j] += to_score * own[j];
+                EACH(j, width) to_key[j] += to_score * h_row[j];
             }
             if (to_b) to_b[i] += to_score;
         }

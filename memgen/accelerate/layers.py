@@ -1,4 +1,4 @@
-"""The layers of the paper's nets with their derivatives, each at work on a worker's rows, block by block."""
+"""Planned calls of the layers of the paper's nets and their derivatives, for a worker's rows, block by block."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 class Part:
-    """A part of a net. `begin` writes down what it does with a block of its input, `settle` what needs all of them, as
-    batch norm does, `finish` what comes after that.
+    """A part of a net. Its methods add calls to the worker's plan.
 
-    Back from the other end: `begin_back` has a block of the derivative of the loss by the part's output where `place`
-    says; after `settle_back`, `finish_back` makes the derivative by the input, where `to_h` is the place for it, and
-    that by the parameters, in `gradients`, or left to the end (`Worker.products`).
+    Forward: `begin` for a block of the input, `settle` once for all rows, as batch norm needs, then `finish` per block.
+    Backward: `begin_back` for a block of the derivative by the output, which is in `place(block)`; `settle_back` once;
+    then `finish_back` per block for the derivative by the input, written to `to_h`, and by the parameters, written to
+    `gradients` or computed at the end (`Worker.products`).
     """
 
     def __init__(self, worker: Worker) -> None:
         self.worker, self.plan = worker, worker.plan
         self.gradients: dict[int, tuple[Tensor, Tensor]] = {}
-        """By the parameter's id: parameter and gradient."""
+        """id of a parameter -> parameter and gradient."""
 
     def begin(self, block: Block) -> None:
         raise NotImplementedError
@@ -41,20 +41,20 @@ class Part:
         raise NotImplementedError
 
     def gradient_of(self, parameter: Tensor) -> Tensor:
-        """A place for it."""
+        """The buffer for the gradient of a parameter."""
         if self.worker.fixed:
             return torch.empty_like(parameter)
         return self.gradients.setdefault(id(parameter), (parameter, torch.empty_like(parameter)))[1]
 
     def passing(self, name: str, block: Block, like: Tensor) -> Tensor:
-        """A place for a block of a gradient that nobody needs for longer, as wide as another matrix. All parts use
-        it; where there is only one block, each has its own, because the gradients of matrices come at the end."""
+        """A buffer for a block of a short-lived gradient, as wide as `like`. All parts share it. With a single block
+        each part has a separate one, because the gradients of matrices are computed at the end."""
         return self.worker.passing(f"{name} of {id(self)}" if block.only else name, block, like.shape[1])
 
     def linear_back(
         self, linear: nn.Linear, block: Block, h: Tensor, gradient: Tensor, out: Tensor | None, keep: float = 0.0
     ) -> None:
-        """Of y = W h + b: to W, to b, and to h, where `out` is the place for that, or to add it to."""
+        """Backward pass of y = W h + b: the gradients of W, b and, in `out`, of h, added to it with `keep` = 1."""
         self.product_gradient(linear.weight, block, gradient, h)
         if not self.worker.fixed:
             place = self.gradient_of(linear.bias)
@@ -63,7 +63,7 @@ class Part:
             self.plan.product(gradient, linear.weight, out, keep)
 
     def product_gradient(self, parameter: Tensor, block: Block, a: Tensor, b: Tensor) -> None:
-        """a' b. Where others have some of the rows, and few, it is done at the end, by all threads."""
+        """The gradient a' b of a matrix; with several workers and one block it is computed at the end, by all."""
         if self.worker.fixed:
             return
         if block.only and self.worker.workers > 1:
@@ -88,10 +88,10 @@ class Standardised:
         self.out, self.sums = h.new_empty(rows, units), h.new_empty(3 * units + 1)
 
     def gather(self, block: Block) -> None:
-        """As soon as a block of h is there."""
-        own = block.of(self.h)
-        self.plan.add("gather", own, block.before, self.numbers)
-        self.plan.add("sum_samples", own, block.samples, block.sample > 0, block.once(self.total))
+        """Add a block of h to the moments and to the sum over samples."""
+        rows = block.of(self.h)
+        self.plan.add("gather", rows, block.before, self.numbers)
+        self.plan.add("sum_samples", rows, block.samples, block.sample > 0, block.once(self.total))
 
     def settle(self) -> None:
         if not self.known:
@@ -99,12 +99,12 @@ class Standardised:
         self.plan.add("centre", self.total, 1.0 / self.K, self.numbers, self.out)
 
     def settle_back(self, difference: Tensor) -> None:
-        """difference: of the averages of both sides."""
+        """difference: that of the averages of P and Q."""
         self.difference = difference
         self.plan.add("standardise_sums", difference, self.out, self.K, self.numbers, self.factor, self.sums)
 
     def back(self, block: Block, gradient: Tensor) -> None:
-        """Added to a block of the gradient of h."""
+        """Add the derivative to a block of the gradient of h."""
         operands = (block.once(self.difference), block.of(self.h), block.samples, self.numbers, self.sums, 1.0 / self.K)
         self.plan.add("standardise_to_input", *operands, gradient)
 
@@ -114,7 +114,7 @@ class Layer(Part):
 
     out: Tensor
     compared: Standardised | None = None
-    """The output, where the local reconstruction compares it."""
+    """The standardised output, if the local reconstruction uses it."""
 
     def finish(self, block: Block) -> None:
         raise NotImplementedError
@@ -130,10 +130,10 @@ class Layer(Part):
 
 
 class DensePart(Layer):
-    """h = max(0, norm(W h_in)); batch norm takes the bias away, so it has no gradient."""
+    """h = max(0, norm(W h_in)); batch norm subtracts the bias, which has no gradient."""
 
     compared_pre: Standardised | None = None
-    """What batch norm gets, where the local reconstruction compares that."""
+    """The standardised pre-activation, if the local reconstruction uses it."""
 
     def __init__(self, worker: Worker, layer: Dense, h: Tensor) -> None:
         super().__init__(worker)
@@ -141,7 +141,7 @@ class DensePart(Layer):
         rows, units = len(h), layer.linear.out_features
         self.pre, self.out, self.to_out = h.new_empty(rows, units), worker.matrix(rows, units), h.new_empty(rows, units)
         self.numbers, self.sums = h.new_empty(5, units), h.new_empty(2 * units + 1)
-        """numbers: mean, 1 / sigma, gamma / sigma, and two places more."""
+        """numbers: mean, 1 / sigma, gamma / sigma, and two buffers of the same size."""
 
     def begin(self, block: Block) -> None:
         pre = block.of(self.pre)
@@ -201,7 +201,7 @@ class MemoryPart(Layer):
         recall(self.plan, self.layer, h_g, h_a, h_m, out, self.chosen(block))
 
     def chosen(self, block: Block) -> Chosen | None:
-        """Places for what an attention to few slots needs."""
+        """Buffers of product keys; None for a dense attention."""
         return None
 
     def place(self, block: Block) -> Tensor:
@@ -220,11 +220,11 @@ class MemoryPart(Layer):
         self.dense.begin_back(block)
 
     def place_of_h_m(self, block: Block) -> Tensor:
-        """For its gradient."""
+        """The buffer for the gradient of h_m."""
         return self.passing("to h_m", block, self.h_m)
 
     def recall_back(self, block: Block, to_m: Tensor, to_g: Tensor) -> None:
-        """From h_m by M and the attention to h_g, whose gradient grows by that."""
+        """Backward pass from h_m through M and the attention; adds to the gradient of h_g."""
         h_g, h_a, attention = block.of(self.dense.out), block.of(self.h_a), cast(Attention, self.layer.attention)
         to_a = self.passing("to h_a", block, self.h_a)
         self.product_gradient(self.memory.M, block, h_a, to_m)
@@ -232,7 +232,7 @@ class MemoryPart(Layer):
         self.linear_back(attention.A, block, h_g, self.squash_back(block, to_a), to_g, keep=1.0)
 
     def squash_back(self, block: Block, to_a: Tensor) -> Tensor:
-        """To the scores."""
+        """The gradient of the scores."""
         h_a, to_scores = block.of(self.h_a), self.passing("to scores", block, self.h_a)
         if cast(Attention, self.layer.attention).squash is softmax:
             self.plan.add("softmax_backward", to_a, h_a, to_scores)
@@ -247,7 +247,7 @@ class MemoryPart(Layer):
         self.dense.finish_back(block, to_h)
 
     def _to_coefficients(self, c: tuple[Tensor, ...]) -> Tensor:
-        """Places for all nine, one after the other."""
+        """The buffer for the gradients of all nine coefficients."""
         if self.worker.fixed:
             return torch.empty_like(self.to_c)
         self.gradients |= {id(one): (one, to_one) for one, to_one in zip(c, self.to_c, strict=True)}
@@ -255,8 +255,8 @@ class MemoryPart(Layer):
 
 
 class KeysPart(MemoryPart):
-    """The same with product keys: h_a is for the `top` slots of the largest scores, and `index` says which these are;
-    the gradient of M has the rows that were read (`Worker.reads`)."""
+    """A MemoryPart with product keys: h_a has the weights of the `top` slots in `index`. The gradient of M is sparse
+    (`Worker.reads`)."""
 
     def __init__(self, worker: Worker, layer: MemoryLayer, h: Tensor) -> None:
         super().__init__(worker, layer, h)

@@ -1,6 +1,6 @@
 """Compile the C sources once for this machine, keep the result in the cache, and load it.
 
-Without a compiler there is plain torch. The compiler takes about two seconds, once. Set MEMGEN_NATIVE=0 to do without.
+Without a compiler memgen uses plain torch. Compiling takes about two seconds, once. MEMGEN_NATIVE=0 switches it off.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from memgen.accelerate.operations import OPERATIONS, c_source
 from memgen.data.cache import cache_folder
 
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fopenmp", "-fPIC")
-"""No -ffast-math: it would let the compiler assume that there is no NaN, and training looks for them."""
+"""Without -ffast-math, with which the compiler may assume that there is no NaN: training checks for NaN."""
 COMPILER_TIMEOUT = 120.0
 KINDS = ("model name", "flags", "Features", "CPU")
-"""The lines of /proc/cpuinfo that tell one kind of processor from another."""
+"""The lines of /proc/cpuinfo that distinguish kinds of processor."""
 SOURCES = ("program.c", "kernels.c", "products.c")
-"""The first includes the others, and operations.h, which operations.py writes."""
+"""The first file includes the others and operations.h, which operations.py generates."""
 
 pointer, number = ctypes.c_void_p, ctypes.c_long
 OTHERS: dict[str, tuple[type, ...]] = {
     "use_blas": (pointer, pointer),
     "run": (pointer, pointer, number, pointer, number, pointer, pointer, number),
 }
-"""What only program.py calls, with types of its arguments."""
+"""Functions that only program.py calls, with the types of their arguments."""
 
 
 class UnusableError(Exception):
-    """Why there is no library."""
+    """The reason why the library cannot be used."""
 
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The compiled operations, or None where they cannot be had; with one warning if that is somebody's mistake."""
+    """The compiled operations, or None if they are not available; a mistake of the user gives one warning."""
     if os.environ.get("MEMGEN_NATIVE") == "0" or platform.system() != "Linux":
         return None
     try:
@@ -67,12 +67,12 @@ def library() -> ctypes.CDLL | None:
 
 
 def _compiler() -> list[str] | None:
-    """CC with its options; None where there is no compiler and nobody asked for one."""
-    asked = os.environ.get("CC") or ""
+    """The compiler with its options from CC, by default cc; None if there is none and CC is not set."""
+    setting = os.environ.get("CC") or ""
     try:
-        words = shlex.split(asked)
+        words = shlex.split(setting)
     except ValueError as error:
-        raise UnusableError(f"CC={asked!r} cannot be read: {error}") from None
+        raise UnusableError(f"CC={setting!r} cannot be read: {error}") from None
     if not words:
         return ["cc"] if shutil.which("cc") else None
     if shutil.which(words[0]) is None:
@@ -89,26 +89,26 @@ def _typed(loaded: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def _load(compiler: list[str]) -> ctypes.CDLL:
-    """torch has loaded its OpenMP already; a library that asks for the same name shares it, and with it its threads."""
+    """Load the library. It shares torch's OpenMP, which is loaded already under the same name, and its threads."""
     path = _compiled(compiler)
     try:
         return ctypes.CDLL(str(path))
-    except OSError:  # made against another C library, perhaps: once more
+    except OSError:  # perhaps compiled for another C library: compile it again
         path.unlink()
         return ctypes.CDLL(str(_compiled(compiler)))
 
 
 def sources() -> dict[str, bytes]:
-    """name -> text of everything that the compiler reads."""
-    own = {name: (resources.files("memgen.accelerate") / name).read_bytes() for name in SOURCES}
-    return {**own, "operations.h": c_source().encode()}
+    """name -> text of all files that the compiler reads."""
+    files = {name: (resources.files("memgen.accelerate") / name).read_bytes() for name in SOURCES}
+    return {**files, "operations.h": c_source().encode()}
 
 
 def _compiled(compiler: list[str]) -> Path:
-    """The file of the library in the cache, made if it is not there."""
+    """The file of the library in the cache; it is compiled if it does not exist."""
     texts = sources()
-    about = "\n".join([*compiler, *FLAGS, _processor(), *platform.libc_ver(), torch.__version__])
-    name = hashlib.sha256(b"".join(texts.values()) + about.encode()).hexdigest()[:16]
+    machine = "\n".join([*compiler, *FLAGS, _processor(), *platform.libc_ver(), torch.__version__])
+    name = hashlib.sha256(b"".join(texts.values()) + machine.encode()).hexdigest()[:16]
     folder = private_folder(private_folder(cache_folder()) / "native")
     path = folder / f"kernels-{name}.so"
     if not _whole(path):
@@ -118,18 +118,18 @@ def _compiled(compiler: list[str]) -> Path:
             made = Path(scratch) / path.name
             command = [*compiler, *FLAGS, "-shared", str(Path(scratch) / SOURCES[0]), "-o", str(made), "-lm"]
             subprocess.run(command, check=True, capture_output=True, timeout=COMPILER_TIMEOUT)
-            made.replace(path)  # at once, so that two processes may do this side by side
+            made.replace(path)  # atomic, so that two processes may compile at the same time
             path.with_suffix(".sha256").write_text(_digest(path))
     return path
 
 
 def private_folder(path: Path) -> Path:
-    """A folder from which code may be loaded: made for us alone, or found to be ours and closed to others' writing."""
+    """A folder from which code may be loaded: it belongs to this user, and no other user can write to it."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = path.stat()
-    if found.st_uid != os.getuid():
+    status = path.stat()
+    if status.st_uid != os.getuid():
         raise UnusableError(f"the cache folder {path} belongs to another user")
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise UnusableError(f"others can write to the cache folder {path}; chmod go-w would close it")
     return path
 
@@ -139,13 +139,13 @@ def _digest(path: Path) -> str:
 
 
 def _whole(path: Path) -> bool:
-    """Whether it is the file that the compiler made: loading a damaged one could end the process."""
+    """Whether the file is as the compiler wrote it; loading a damaged file could end the process."""
     check = path.with_suffix(".sha256")
     return path.exists() and check.exists() and check.read_text() == _digest(path)
 
 
 def _processor() -> str:
-    """What -march=native stands for: a cache on a shared disk may serve several kinds of machine."""
+    """The kind of processor, on which -march=native depends: a cache on a shared disk may serve several kinds."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -154,10 +154,10 @@ def _processor() -> str:
 
 
 def serves(*tensors: Tensor) -> bool:
-    """Whether the library can take these: float32, on the CPU, row by row. torch.compile cannot look into it."""
+    """Whether the library supports the tensors: contiguous float32 on the CPU, not in torch.compile or torch.func."""
     return (
         all(t.dtype is torch.float32 and t.device.type == "cpu" and t.is_contiguous() for t in tensors)
         and not torch.compiler.is_compiling()
-        and torch._C._functorch.peek_interpreter_stack() is None  # torch.func wants formulas that it can transform
+        and torch._C._functorch.peek_interpreter_stack() is None  # torch.func cannot transform C code
         and library() is not None
     )

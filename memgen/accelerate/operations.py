@@ -11,9 +11,9 @@ A line is the C function's own: `name(operand: kind, ...)`. Kinds:
     out float[...]                the same, written to
     float[...]?                   the same, or None
     strided[m, k]                 a matrix of float32 whose rows, or whose columns, lie side by side
-    list[9] float[units]          so many tensors; list[count] float[*sizes]: of any shapes, with one size for each
+    list[9] float[units]          nine tensors; list[count] float[*sizes]: of any shapes, with one size for each
     count, flag, number, double   a whole number from 0 on, a bool, a float, a float with all its digits
-    (none)                        a size that shapes contain: `rows`; or `worker`, one of the threads that share rows
+    (none)                        a size that shapes contain: `rows`; or `worker`, the thread's worker
 
 Sizes in shapes are names, whole numbers, or sums and products of these.
 """
@@ -202,7 +202,7 @@ class Operation:
 
     @property
     def waits(self) -> bool:
-        """Whether workers meet at a barrier in it."""
+        """Whether the operation has a barrier for all workers."""
         return "worker" in self.arguments and self.name != "product"
 
     def _argument(self, name: str) -> tuple[list[str], list[str]]:
@@ -243,9 +243,9 @@ OPERATIONS = {
     for operation in (Operation.parse(re.sub(r"\s+", " ", line)) for line in re.findall(r"\w+\([^)]*\)", TABLE))
 }
 OPERANDS = max(len(operation.members) for operation in OPERATIONS.values())
-"""Of a call at most."""
+"""Maximum number of operands of a call."""
 
 
 def c_source() -> str:
-    """What the C library includes: one declaration and one wrapper for each operation."""
+    """The text of operations.h: one declaration and one wrapper for each operation."""
     return "\n".join([f"#define OPERANDS {OPERANDS}", *(operation.c_source for operation in OPERATIONS.values())])

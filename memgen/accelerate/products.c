@@ -1,4 +1,4 @@
-/* Products of matrices of our own, on one thread, for processors with vectors of 8 floats (AVX2) or, from AMD, of 16 (AVX-512).
+/* Matrix products on one thread, for processors with vectors of 8 floats (AVX2) or, from AMD, of 16 (AVX-512).
 
    In a step at K = 1 a thread has 50 rows, and the matrix that it multiplies them with comes out of memory. MKL, which expects
    more rows, reaches 53 GFLOP/s there on a processor with AVX2, this 66, because it asks for the next columns while it works
@@ -13,15 +13,15 @@ typedef struct {
     int accumulate;
 } Product;
 
-/* Whether they are to be used at all: benchmarks/pieces.py measures what they are worth. */
-static int own_wanted = 1;
+/* Whether these products are used; benchmarks/pieces.py measures the gain from them. */
+static int own_enabled = 1;
 static int own_available(void);
 static int use_own_products(int on, int64_t *available) {
-    own_wanted = on;
+    own_enabled = on;
     *available = own_available();
     return DONE;
 }
-/* How many the calling thread has done, for tests. */
+/* Number of products by the calling thread, for tests. */
 static __thread int64_t own_done;
 static int own_products_done(int64_t *count) {
     *count = own_done;
@@ -179,8 +179,7 @@ static Ahead look_ahead(const Product *p, long next, long first, long turn, long
     return (Ahead){p->B + first * p->row_of_b + next + (turn < 2 ? 16 * turn : PANEL - 1), turn < 3 ? p->row_of_b : 0};
 }
 
-/* C (m, n) = A (m, k) B (k, n), or that is added to it: some rows at a time, of these some columns, and of both some
-   of the inner dimension. */
+/* C (m, n) = or += A (m, k) B (k, n), in blocks of rows, of columns and of the inner dimension. */
 static void multiply(const Product *p) {
     V panel_[DEEP * VECTORS];
     float *panel = (float *)panel_;

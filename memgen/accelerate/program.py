@@ -1,4 +1,4 @@
-"""Lists of calls, which program.c makes one after the other without Python in between."""
+"""Compiled plans: lists of calls that program.c executes in order, without Python in between."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from memgen.accelerate.library import library
 
 
 class Plan:
-    """Calls to be made one after the other by one worker."""
+    """The calls of one worker, in order."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -23,7 +23,7 @@ class Plan:
         self.calls.append(bind(name, *operands))
 
     def product(self, a: Tensor, b: Tensor, out: Tensor, keep: float = 0.0) -> None:
-        """out = a b + keep * out; a and b may be transposed matrices, and all three some columns of one."""
+        """out = a b + keep * out; a and b may be transposed, and all three may be views of columns."""
         self.add("product", a, b, out, keep)
 
     def linear(self, linear: nn.Linear, h: Tensor, out: Tensor) -> None:
@@ -33,14 +33,14 @@ class Plan:
 
 
 class Program:
-    """One plan for each of several workers, each with some of the rows.
+    """One plan per worker. The rows are divided among the workers.
 
-    `gradients` has for each of some tensors its copies in all plans, which are added up in the first.
+    `gradients` lists the copies of each gradient in all plans; the sum of the copies is written to the first.
     """
 
     def __init__(self, plans: list[Plan], gradients: list[list[Tensor]]) -> None:
         waiting = [[call.operation.name for call in plan.calls if call.operation.waits] for plan in plans]
-        if any(own != waiting[0] for own in waiting):
+        if any(barriers != waiting[0] for barriers in waiting):
             raise ValueError("the workers of a program wait for each other at the same calls")
         self.plans = plans
         self.lists = [(CallStructure * len(plan.calls))(*(call.structure for call in plan.calls)) for plan in plans]
@@ -49,7 +49,7 @@ class Program:
         for copies in gradients:
             if len(copies) != len(plans):
                 raise ValueError("a gradient has a copy in the plan of every worker")
-            bind("squares", copies, torch.empty((), dtype=torch.float64))  # are they what they should be?
+            bind("squares", copies, torch.empty((), dtype=torch.float64))  # checks the operands
             bind("add", *(copy.reshape(1, -1) for copy in (copies[0], copies[-1], copies[0])))
         self.gradients = gradients
         self.copies = (ctypes.c_void_p * (len(gradients) * len(plans)))(
@@ -60,24 +60,24 @@ class Program:
         self.tables = torch.empty(2, len(plans), 2 * max(units, default=0) + 1, dtype=torch.float32, device="cpu")
 
     def run(self) -> bool:
-        """Make all calls; False if there were fewer threads than plans, and nothing was done."""
+        """Execute all plans; False if there were fewer threads than plans, and nothing was executed."""
         tables = (self.tables.data_ptr(), self.tables.shape[-1])
         kernels = library()
         assert kernels is not None
-        answer = kernels.run(
+        error = kernels.run(
             self.starts, self.lengths, len(self.plans), *tables, self.copies, self.sizes, len(self.sizes)
         )
-        if answer == -1:
+        if error == -1:
             return False
-        check(answer, "a planned step")
+        check(error, "a planned step")
         return True
 
 
 @cache
 def blas() -> bool:
-    """Tell program.c where torch's own product of matrices is; False if it cannot be found.
+    """Pass the address of torch's matrix product to program.c; False if there is none.
 
-    It is MKL's on most machines, whose number of threads can be set for each thread by itself.
+    It must be that of MKL, whose number of threads can be set per calling thread.
     """
     kernels = library()
     if kernels is None:

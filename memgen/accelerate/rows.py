@@ -15,11 +15,11 @@ def gradient_of_rows(
     weights: Float[Tensor, "rows chosen"],
     gradient: Float[Tensor, "rows features"],
 ) -> Float[Tensor, "slots features"]:
-    """As `core.sparse.gradient_of_rows`: sparse, each row that was read once, in order."""
+    """`core.sparse.gradient_of_rows` in C: sparse, one entry per row that was read, in order."""
     entries = index.numel()
-    order, different, first, found = (index.new_empty(size) for size in (entries, entries, entries + 1, ()))
-    bind("sort_slots", index.view(-1), len(M), order, different, first, found)()
-    slots = different[: int(found)]
+    order, different, first, count = (index.new_empty(size) for size in (entries, entries, entries + 1, ()))
+    bind("sort_slots", index.view(-1), len(M), order, different, first, count)()
+    slots = different[: int(count)]
     to_slots = M.new_empty(len(slots), M.shape[1])
     bind("read_rows_backward_slots", gradient, weights, order, first[: len(slots) + 1], to_slots)()
     return torch.sparse_coo_tensor(slots.unsqueeze(0), to_slots, M.shape, is_coalesced=True, check_invariants=False)

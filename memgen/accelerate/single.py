@@ -15,18 +15,20 @@ from memgen.recipes.settings import Objective
 
 
 class SingleStep:
-    """A step whose noise has K + 1 samples: K are weighed, the last one makes the choice (`objective.single`), and what
-    is chosen goes through a step of its own, as at K = 1. Q is gone through twice, which is little beside K times P.
+    """A step whose noise has K + 1 samples (`objective.single`).
+
+    The first K are weighed without a backward pass, and the last one is used for the choice. The chosen sample is the
+    input of a separate step with K = 1. Q runs twice, which costs little compared with K times P.
     """
 
     def __init__(self, model: DGM, objective: Objective, K: int, B: int) -> None:
         plain = replace(objective, estimator="plain")
-        weighing = replace(plain, local_reconstruction=())  # it sees the chosen sample alone
-        self.every = PlannedStep(model, weighing, K, B, backward=False)
+        weighing = replace(plain, local_reconstruction=())  # it uses the chosen sample alone
+        self.weighing = PlannedStep(model, weighing, K, B, backward=False)
         self.chosen = PlannedStep(model, plain, 1, B)
 
     def compile(self, workers: int) -> None:
-        self.every.compile(workers)
+        self.weighing.compile(workers)
         self.chosen.compile(workers)
 
     @property
@@ -39,7 +41,7 @@ class SingleStep:
 
     @torch.no_grad()
     def __call__(self, batch: Batch, noise: Levels) -> Float[Tensor, "2"]:
-        every = (noise[0][:-1],)
-        v, bound = self.every.weigh(batch, every)
-        loss_of_one, bound_of_one = self.chosen(batch, choose(v, every, noise[0][-1])).unbind()
+        candidates = (noise[0][:-1],)
+        v, bound = self.weighing.weigh(batch, candidates)
+        loss_of_one, bound_of_one = self.chosen(batch, choose(v, candidates, noise[0][-1])).unbind()
         return torch.stack([loss_of_one + bound_of_one - bound, bound])

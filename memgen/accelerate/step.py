@@ -1,4 +1,4 @@
-"""Whole steps: which models have a compiled plan, how it is made, and run."""
+"""Compiled plans of training steps: the supported models, the compilation and the execution of a plan."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from memgen.core.model import DGM, Batch, Conditional, Levels
 from memgen.recipes.settings import Objective
 
 SERVED = [*product(("plain", "stl"), ("elbo", "importance")), *product(("dreg", "single"), ("importance",))]
-"""Estimators and bounds."""
+"""Supported pairs of estimator and bound."""
 ENTRIES = 4096
-"""Rows of P times units that each thread must have; where there are fewer, threads would rather wait than work, and
-all work together on those calls that are large enough. Measured on two threads, as a part of the time
-in which both work together on every call: 0.5 to 0.74 for 100 rows of 200 units (benchmarks/pieces.py), on MNIST 0.62
+"""Minimum number of rows of P times units per thread for a plan with several workers. With fewer, threads wait too
+long for each other, and a single plan uses all threads only in large calls. Measured on two threads, relative to the
+time of a single plan: 0.5 to 0.74 for 100 rows of 200 units (benchmarks/pieces.py), on MNIST 0.62
 for 100 rows of 125 and 0.70 for 20 of 500, on the digits 1.04 for 100 of 100 and 1.1 for 100 of 50."""
 
 
 def supports(model: DGM, objective: Objective) -> bool:
-    """Whether a step of this model can be planned: the very classes of the paper's models, one level, batch norm,
-    dense attention or product keys, Bernoulli or Gaussian rows, layers that fit each other, every parameter once,
+    """Whether a step of this model can be planned: exactly the classes of the paper's models, one level, batch norm,
+    dense attention or product keys, Bernoulli or Gaussian rows, matching sizes, no shared parameters,
     float32 on the CPU, and a torch whose matrix products are MKL's.
     """
     return (
@@ -55,7 +55,7 @@ def supports(model: DGM, objective: Objective) -> bool:
 
 
 def _sizes_fit(model: DGM, objective: Objective) -> bool:
-    """Whether torch would not refuse them: that a call takes more numbers than there are, nobody would notice."""
+    """Whether all sizes match as torch requires, because C would read beyond a matrix without an error."""
     q, p = cast(Conditional, model.q[0]), cast(Conditional, model.p[0])
     up = [cast(Dense, layer) for layer in q.layers]
     down = [cast(Dense, layer.dense if isinstance(layer, MemoryLayer) else layer) for layer in p.layers]
@@ -88,12 +88,12 @@ def _watched(module: nn.Module) -> bool:
 class PlannedStep:
     """The compiled plan of a step of a model, with K samples of each of B rows.
 
-    Calling it leaves the gradients of the loss in the parameters, dense ones in the same places every time, and returns
-    loss and bound.
+    A call writes the gradients of the loss to the parameters and returns loss and bound. Dense gradients have the same
+    addresses after every call.
     """
 
     def __init__(self, model: DGM, objective: Objective, K: int, B: int, *, backward: bool = True) -> None:
-        """backward: whether there is a backward pass; without one `weigh` is what it is for."""
+        """Without `backward` there is no backward pass, and only `weigh` can be called."""
         if not supports(model, objective):
             raise ValueError("a step of this model cannot be planned")
         self.objective, self.K, self.backward = objective, K, backward
@@ -106,9 +106,9 @@ class PlannedStep:
         self.compile(threads if min(B, K * B * widest // ENTRIES) >= threads else 1)
 
     def compile(self, workers: int) -> None:
-        """One plan for each of so many workers, among whom the rows are divided."""
+        """Build one plan per worker; the rows are divided among the workers."""
         self.count, self.reports = workers, self.x.new_empty(workers, 2)
-        """reports: what each worker adds to loss and bound."""
+        """reports: the contribution of each worker to loss and bound."""
         pool: list[Tensor] = []
         self.workers = [Worker(self, index, pool) for index in range(workers)]
         whole = {id(parameter): [place] for parameter, place in self.workers[0].places}
@@ -120,18 +120,18 @@ class PlannedStep:
         by_index = {id(M) for M, *_ in self.reads}
         dense = [parameter for parameter, _ in self.places if id(parameter) not in by_index]
         self.dense, self.stay = dense, [whole.get(id(parameter), [None])[0] for parameter in dense]
-        """Parameters and their gradients, which stay; a bias that batch norm takes away has none."""
+        """Parameters and the buffers of their gradients; None for a bias that batch norm subtracts."""
         several = [places for _, places in self.gradients if workers > 1 and len(places) == workers]
         self.program = Program([worker.plan for worker in self.workers], several)
 
     @property
     def moved(self) -> bool:
-        """Whether a parameter lies elsewhere by now."""
+        """Whether the address of a parameter has changed."""
         return any(parameter.data_ptr() != place for parameter, place in self.places)
 
     @property
     def alone(self) -> bool:
-        """Whether all parts train and nobody looks on who would miss autograd."""
+        """Whether all modules train, and neither hooks nor a transform of torch need autograd."""
         return (
             all(parameter.requires_grad and not _hooked(parameter) for parameter, _ in self.places)
             and all(module.training and not _watched(module) for module in self.modules)
@@ -143,7 +143,7 @@ class PlannedStep:
     @torch.no_grad()
     def __call__(self, batch: Batch, noise: Levels) -> Float[Tensor, "2"]:
         for M, *_ in self.reads:
-            M.grad = None  # at K = 50 it may be hundreds of MB, and the next is another
+            M.grad = None  # frees up to hundreds of MB at K = 50 before the next one is allocated
         self._run(batch, noise)
         if not all(map(is_, map(attrgetter("grad"), self.dense), self.stay)):
             for parameter, gradient in zip(self.dense, self.stay, strict=True):
@@ -163,7 +163,7 @@ class PlannedStep:
         if batch.x.shape != self.x.shape or noise[0].shape != expected:
             raise ValueError(f"this step is for rows {tuple(self.x.shape)} and noise {expected}")
         self._take(batch, noise)
-        if not self.program.run():  # somebody keeps the threads from it
+        if not self.program.run():  # fewer threads are available than planned
             self.compile(1)
             self._take(batch, noise)
             self.program.run()

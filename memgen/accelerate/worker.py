@@ -1,4 +1,4 @@
-"""The part of a step that one worker does: from its rows to their bound, and back to the gradients."""
+"""One worker's plan of a step: forward from its rows to their bound, and the backward pass to the gradients."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from memgen.accelerate.step import PlannedStep
 
 ROWS = 250
-"""Of a block at most."""
+"""Maximum number of rows of a block."""
 Term = tuple[Standardised, Standardised, Tensor, float]
-"""Of the local reconstruction: sides of P and Q, a place for what it adds to the loss, and what a square adds."""
+"""A term of the local reconstruction: features of P and of Q, a buffer for its value, the factor of a square."""
 Read = tuple[nn.Parameter, Tensor, Tensor, Tensor]
-"""M; which slots all rows have read, with which weights, and the gradients of what they got."""
+"""M; the slots that all rows read, their weights, and the gradients of h_m."""
 
 
 def _part_of(layer: nn.Module) -> type[DensePart | MemoryPart]:
@@ -35,38 +35,37 @@ def _part_of(layer: nn.Module) -> type[DensePart | MemoryPart]:
 
 
 class Worker:
-    """The plan of a step with K samples of each of some rows, for one thread; the other rows are other workers'.
+    """The plan of a step with K samples of the worker's rows, for one thread.
 
-    Batch norm needs sums over all rows; from one of these to the next the rows go through the net in blocks, each
-    through all that can be done with it while it is in the cache. `pool` holds the matrices of the rows of all workers,
-    of which each has its part.
+    Batch norm needs sums over all rows. Between two such sums the rows pass through the net in blocks that stay in the
+    cache. `pool` has the matrices with the rows of all workers; each worker uses a part of them.
     """
 
     def __init__(self, step: PlannedStep, index: int, pool: list[Tensor]) -> None:
         self.plan, self.index, self.pool, self.wholes = Plan(), index, pool, {}
-        """wholes: of the matrices whose part this worker has, by the address of the part."""
+        """wholes: the matrices with the rows of all workers, by the address of this worker's part."""
         self.used = 0
-        """Matrices of the pool so far."""
+        """Number of matrices of the pool that are in use."""
         self.passed: dict[tuple[str, int], Tensor] = {}
-        """Places for blocks that nobody needs for long, by name and units."""
+        """Buffers for the short-lived results of blocks, by name and units."""
         self.products: list[tuple[Tensor, Tensor, Tensor]] = []
-        """Gradients of matrices that are made of all rows: parameter, a, b; the gradient is a' b, ..."""
+        """Gradients of matrices that are computed from all workers' rows: parameter, a, b; the gradient is a' b."""
         self.places: list[tuple[Tensor, Tensor]] = []
-        """... and where it comes to lie."""
+        """The parameters of `products`, with buffers for their gradients."""
         self.reads: list[Read] = []
-        """Of memories that are read by index."""
+        """The reads of memories by index."""
         self.fixed = False
-        """Whether parameters are constants, so that their gradients are left out."""
+        """Whether parameters are constants, so that their gradients are not computed."""
         self.objective, self.workers, self.rows, self.K = step.objective, step.count, len(step.x), step.K
         parts = step.x.tensor_split(step.count)
         self.x, self.first = parts[index], sum(map(len, parts[:index]))
-        """Its rows, and how many come before them."""
+        """The worker's rows, and the number of rows before them."""
         self.bounds, self.report = step.bounds.tensor_split(step.count)[index], step.reports[index]
         self.wholes[self.x.data_ptr()] = step.x
         self._compile(cast(Conditional, step.q), cast(Conditional, step.p), step.backward)
 
     def take(self, noise: Tensor) -> None:
-        """Its part of the noise of all rows; the rows themselves lie where `x` is."""
+        """Copy the noise of this worker's rows; `x` is a view of the step's rows."""
         self.noise.copy_(noise[:, self.first : self.first + len(self.x)])
 
     def _compile(self, q: Conditional, p: Conditional, backward: bool) -> None:
@@ -88,7 +87,7 @@ class Worker:
             self._products()
         parts: list[Part] = [*up, posterior, *down, likelihood]
         self.gradients = [pair for part in parts for pair in part.gradients.values()]
-        """Of the rows of this worker alone."""
+        """Gradients from the rows of this worker alone."""
 
     def _up(self, q: Conditional) -> tuple[list[DensePart], PosteriorPart]:
         """From x to z and log q(z|x)."""
@@ -109,28 +108,28 @@ class Worker:
         kind = BernoulliPart if isinstance(p.head, Bernoulli) else GaussianPart
         return down, kind(self, p.head, h)  # type: ignore[arg-type]
 
-    def _forward(self, layers: Sequence[Layer], head: Part, every: list[Block]) -> None:
-        """Through a net: each block out of one part and into the next."""
-        before: Layer | None = None
+    def _forward(self, layers: Sequence[Layer], head: Part, all_blocks: list[Block]) -> None:
+        """Forward pass of a net: the end of one part and the start of the next, block by block."""
+        previous: Layer | None = None
         for part in (*layers, head):
-            for block in every:
-                if before is not None:
-                    self._finish(before, block)
+            for block in all_blocks:
+                if previous is not None:
+                    self._finish(previous, block)
                 part.begin(block)
             part.settle()
-            before = cast(Layer, part)
+            previous = cast(Layer, part)
 
     def _finish(self, layer: Layer, block: Block) -> None:
         layer.finish(block)
         if layer.compared is not None:
             layer.compared.gather(block)
 
-    def _backward(self, layers: Sequence[Layer], head: Part, every: list[Block], to_input: Tensor | None) -> None:
-        """From the head back, to a place for the derivative by the input, if anybody needs that."""
+    def _backward(self, layers: Sequence[Layer], head: Part, all_blocks: list[Block], to_input: Tensor | None) -> None:
+        """Backward pass of a net from its head; `to_input` is a buffer for the derivative by the input, or None."""
         parts: list[Part] = [*layers, head]
         for i in reversed(range(len(parts))):
             layer = cast(Layer, parts[i - 1]) if i else None
-            for block in every:
+            for block in all_blocks:
                 if layer is None:
                     parts[i].finish_back(block, None if to_input is None else block.of(to_input))
                     continue
@@ -146,7 +145,7 @@ class Worker:
         """lambda * mean (a - b)^2 for every layer that has a weight, a and b being standardised over all rows."""
         weights = self.objective.local_reconstruction
         self.errors = self.x.new_zeros(len(up))
-        """What the rows of this worker add to the loss, per layer."""
+        """The contribution of this worker's rows to the loss, per layer."""
         terms: list[Term] = []
         if not any(map(any, weights)):
             return terms
@@ -168,7 +167,7 @@ class Worker:
             q.settle_back(difference)
 
     def _weigh(self, posterior: PosteriorPart, log_p: Tensor) -> None:
-        """From log w to the bound, the derivatives of the loss by log w, and what dreg adds to them for Q."""
+        """The bound from log w, the derivatives of the loss by log w, and the terms that dreg adds to them for Q."""
         self.weights, self.squares = (torch.empty_like(log_p) for _ in range(2))
         importance = self.K > 1 and self.objective.bound == "importance"
         operands = (log_p, posterior.z, posterior.log_q, importance, self.rows, self.bounds)
@@ -197,42 +196,42 @@ class Worker:
         self._backward(up, posterior, once, None)
 
     def _products(self) -> None:
-        """The gradients that are made of all rows: of each matrix this worker makes some rows, or columns."""
+        """Gradients from all workers' rows: this worker computes a part of the rows, or columns, of each matrix."""
         self.plan.add("barrier")
         for parameter, a, b in self.products:
             place = self._common(*parameter.shape)
             self.places.append((parameter, place))
-            # Where there are few rows, some columns: what is packed for a product serves as many rows as there are.
+            # A matrix with few rows is divided by columns, because a packed panel of a product serves all its rows.
             if len(place) < place.shape[1] // 2:
-                own, b = (matrix.tensor_split(self.workers, 1)[self.index] for matrix in (place, b))
+                part, b = (matrix.tensor_split(self.workers, 1)[self.index] for matrix in (place, b))
             else:
-                own = place.tensor_split(self.workers)[self.index]
+                part = place.tensor_split(self.workers)[self.index]
                 a = a.tensor_split(self.workers, 1)[self.index]
-            if own.numel():
-                self.plan.product(a.t(), b, own)
+            if part.numel():
+                self.plan.product(a.t(), b, part)
 
     def passing(self, name: str, block: Block, units: int) -> Tensor:
-        """A place for a block, the same whenever the name is."""
+        """A buffer for a block, which all calls with the same name share."""
         key = name, units
         if key not in self.passed:
             self.passed[key] = self.matrix(block.size, units) if block.only else self.x.new_empty(self.longest, units)
         return self.passed[key][: block.size]
 
     def matrix(self, rows: int, units: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        """A place for so many rows of this worker, beside those of the others."""
+        """A matrix with `rows` rows of this worker, which is a part of one with the rows of all workers."""
         times = rows // len(self.x)  # K in P, 1 in Q
         whole = self._common(times * self.rows, units, dtype=dtype)
-        own = whole[times * self.first :][:rows]
-        self.wholes[own.data_ptr()] = whole
-        return own
+        part = whole[times * self.first :][:rows]
+        self.wholes[part.data_ptr()] = whole
+        return part
 
     def _common(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        """The next matrix of the pool, which the first worker makes."""
+        """The next matrix of the pool, which the first worker creates."""
         if self.index == 0:
             self.pool.append(self.x.new_empty(shape, dtype=dtype))
         self.used += 1
         return self.pool[self.used - 1]
 
-    def whole(self, own: Tensor) -> Tensor:
-        """The rows of all workers."""
-        return self.wholes[own.data_ptr()]
+    def whole(self, part: Tensor) -> Tensor:
+        """The matrix with the rows of all workers, of which `part` has this worker's."""
+        return self.wholes[part.data_ptr()]

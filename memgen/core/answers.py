@@ -1,4 +1,4 @@
-"""What a model answers: samples, the terms of log w, and features."""
+"""The results of a model: samples, the terms of log w, and features."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from memgen.core.layers import Activation
 from memgen.core.likelihoods import GaussianColumns
 
 Levels = tuple[Float[Tensor, "K B _"], ...]
-"""z or its noise: one tensor per stochastic level, from the data upwards, each of its own width."""
+"""z or its noise: one tensor per stochastic level, from the data upwards, of any width."""
 Codes = tuple[Float[Tensor, "*rows _"], ...]
-"""The same for any number of leading axes, of which the last one has the rows of a batch."""
+"""z with any number of leading axes, the last of which has the rows of a batch."""
 Terms = tuple[Float[Tensor, "K B"], ...]
 """One term of log w per stochastic level."""
 
 
 class Encoding(NamedTuple):
-    """q(z_1|x) and the features of the net that gave it: the part of Q that does not grow with K."""
+    """q(z_1|x) and the features of its net: the part of Q that does not depend on K."""
 
     q: GaussianColumns
     features: tuple[Activation, ...]
@@ -44,8 +44,8 @@ class Joint(NamedTuple):
 class Inference(NamedTuple):
     """All terms of log w, and the features that the local reconstruction compares.
 
-    `up` are the features of Q and `down` those of P, per level and both listed from the data upwards, so that entry i
-    of the one faces entry i of the other.
+    `up` are the features of Q and `down` those of P, per level and both listed from the data upwards, so that the local
+    reconstruction compares the entries with the same index.
     """
 
     z: Levels
@@ -57,7 +57,7 @@ class Inference(NamedTuple):
 
     @staticmethod
     def of(posterior: Posterior, joint: Joint) -> Inference:
-        """Both questions answered."""
+        """The terms of log w from the results of `infer` and `joint`."""
         return Inference(posterior.z, joint.log_p_x, joint.log_p_z, posterior.log_q, posterior.up, joint.down)
 
     @property
@@ -66,7 +66,8 @@ class Inference(NamedTuple):
         return self.tempered(1.0)
 
     def tempered(self, beta: float) -> Float[Tensor, "K B"]:
-        """log p(x|z) + beta * (log p(z) - log q(z|x)); beta < 1 while the KL term is warmed up, when no bound on
-        log p(x) is made of it: what is reported has beta = 1."""
+        """log p(x|z) + beta * (log p(z) - log q(z|x)).
+
+        beta < 1 while the KL term is warmed up. Reported bounds on log p(x) always have beta = 1."""
         ratio = sum(self.log_p_z[1:], self.log_p_z[0]) - sum(self.log_q[1:], self.log_q[0])
         return self.log_p_x + (ratio if beta == 1.0 else beta * ratio)

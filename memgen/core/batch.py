@@ -1,4 +1,4 @@
-"""What goes into a model: rows, which of their entries are observed, and their labels."""
+"""The input of a model: rows, the mask of their observed entries, and their labels."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ UNKNOWN = -1
 """The label of a row whose class is not known."""
 
 Index = slice | Int[Tensor, " chosen"]
-"""Which rows: a slice, or their numbers."""
+"""A slice of rows, or the numbers of chosen rows."""
 
 
 @runtime_checkable
 class Rows(Protocol):
-    """Rows that are read by index. A `Batch` is the one in memory; a data set of any size can be another."""
+    """Rows that are read by index: a `Batch` in memory, or a data set of any size."""
 
     def __len__(self) -> int: ...
 
@@ -38,16 +38,16 @@ class Batch:
 
     x: Float[Tensor, "B D"]
     observed: Bool[Tensor, "B D"] | None = None
-    """Which entries of x count; the others may hold anything, NaN too. None: all."""
+    """The entries of x that are observed; all other entries may have any value, also NaN. None: all are observed."""
     label: Int[Tensor, " B"] | None = None
-    """The class of each row, `UNKNOWN` where it has none. None: all are unknown."""
+    """The class of each row, or `UNKNOWN`. None: all are unknown."""
 
     @staticmethod
     def of(
         x: Real[Tensor, "B D"] | Real[NDArray[Any], "B D"],
         label: Int[Tensor, " B"] | Shaped[NDArray[Any], " B"] | None = None,
     ) -> Batch:
-        """Rows in which NaN stands for a missing entry."""
+        """A batch of rows in which NaN stands for a missing value."""
         x = torch.as_tensor(x)
         x = x if x.is_floating_point() else x.float()
         missing = x.isnan()
@@ -55,21 +55,21 @@ class Batch:
 
     @staticmethod
     def unobserved(B: int, D: int, label: Int[Tensor, " B"] | None = None) -> Batch:
-        """Rows of which nothing is known but their labels, to draw them."""
+        """Rows with labels but without observed entries, from which samples are drawn."""
         return Batch(torch.zeros(B, D), torch.zeros(B, D, dtype=torch.bool), label)
 
     def __len__(self) -> int:
         return len(self.x)
 
     def rows(self, index: Index) -> Batch:
-        """Some of the rows."""
+        """The rows at `index`."""
         observed, label = self.observed, self.label
         return Batch(
             self.x[index], None if observed is None else observed[index], None if label is None else label[index]
         )
 
     def to(self, like: Tensor) -> Batch:
-        """On the device of another tensor, x in its precision."""
+        """The batch on the device of `like`, with x in its precision."""
         observed, label = self.observed, self.label
         return Batch(
             self.x.to(like),
@@ -79,10 +79,10 @@ class Batch:
 
     @property
     def values(self) -> Float[Tensor, "B D"]:
-        """x, with NaN wherever an entry is not observed."""
+        """x, with NaN for the entries that are not observed."""
         return self.x if self.observed is None else self.x.where(self.observed, torch.nan)
 
 
 def chunks(rows: Rows, size: int, first: int = 0) -> list[slice]:
-    """Slices of so many rows that cover all from `first` on."""
+    """Slices of at most `size` rows that cover all rows from `first` on."""
     return [slice(start, min(start + size, len(rows))) for start in range(first, len(rows), size)]

@@ -1,4 +1,4 @@
-"""Layers of images. The feature axis is last, as everywhere: activations are (K, B, height, width, channels)."""
+"""Layers for images. The feature axis is last, as in all layers: activations are (K, B, height, width, channels)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from memgen.core.layers import Activation
 
 
 class Folded(nn.Module):
-    """A module of torch for images, which takes (rows, channels, height, width), for any number of leading axes.
+    """A torch module for (rows, channels, height, width), applied to (..., height, width, channels).
 
     >>> Folded(nn.Conv2d(2, 5, 3))(torch.rand(4, 3, 8, 8, 2)).shape
     torch.Size([4, 3, 6, 6, 5])
@@ -28,9 +28,9 @@ class Folded(nn.Module):
 
 
 class Conv(nn.Module):
-    """h = phi(norm(W * h_in + b)), phi = ReLU: a Dense layer at every position, of the positions around it.
+    """h = phi(norm(W * h_in + b)), phi = ReLU: a convolution.
 
-    With a stride s one of s x s positions is kept. Outside the image there are zeros.
+    A stride s computes one of every s x s positions. The image is padded with zeros.
     """
 
     def __init__(self, inputs: int, channels: int, size: int, stride: int, norm: Callable[[int], nn.Module]) -> None:
@@ -63,7 +63,7 @@ class Upsample(nn.Module):
 
 
 class View(nn.Module):
-    """The same numbers of each row in another shape."""
+    """Each row reshaped from `before` to `after`."""
 
     def __init__(self, before: tuple[int, ...], after: tuple[int, ...]) -> None:
         super().__init__()

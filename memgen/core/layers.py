@@ -3,8 +3,8 @@
 Dense         h = phi(norm(W h_in + b))
 MemoryLayer   h = f_c(h_g, M f_a(h_g)) with h_g from a Dense layer
 
-Every layer returns its pre-activation beside its output: the local reconstruction compares the pre-activations of Q
-with the outputs of P, the next layer reads the output. The feature axis is last; all axes before it are rows.
+Every layer returns its pre-activation and its output. The local reconstruction compares the pre-activations of Q with
+the outputs of P; the next layer reads the output. The feature axis is last; all axes before it are rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from memgen.core.rows import Moments, normalise
 from memgen.errors import MemgenError
 
 EPSILON = 1e-5
-"""Added to a variance before its root is taken, where nothing else is said."""
+"""Default of the constant that is added to a variance before its square root is taken."""
 
 
 def linear(inputs: int, outputs: int) -> nn.Linear:
@@ -37,7 +37,7 @@ def linear(inputs: int, outputs: int) -> nn.Linear:
 
 @runtime_checkable
 class Module(Protocol):
-    """What is asked of a model as a module of torch; every torch.nn.Module answers."""
+    """The methods of torch.nn.Module that a model needs."""
 
     training: bool
 
@@ -57,7 +57,7 @@ class Activation(NamedTuple):
     """What a layer returns."""
 
     pre: Float[Tensor, "*rows units"]
-    """W h + b, before normalisation; with batch norm in training W h, because batch norm takes b away again."""
+    """W h + b, before normalisation; with batch norm in training W h, because batch norm would subtract b."""
     output: Float[Tensor, "*rows units"]
 
 
@@ -70,13 +70,13 @@ class Dense(nn.Module):
 
     def __init__(self, inputs: int, units: int, norm: Callable[[int], nn.Module]) -> None:
         super().__init__()
-        # The bias before batch norm has no effect, but the paper counts it, so it is kept.
+        # The bias before batch norm has no effect, but the paper counts it as a parameter.
         self.linear = linear(inputs, units)
         self.norm = norm(units)
 
     def forward(self, h: Float[Tensor, "*rows inputs"]) -> Activation:
         if isinstance(self.norm, BatchNorm):
-            # Without the bias there is no pass over the rows to add it, and none to sum a gradient that is zero.
+            # Leaving the bias out saves a pass over the rows to add it, and one to sum its gradient, which is zero.
             pre = products.linear(h, self.linear.weight, None if self.training else self.linear.bias)
         else:
             pre = self.linear(h)
@@ -84,7 +84,7 @@ class Dense(nn.Module):
 
 
 class Frozen(nn.Module):
-    """A Dense layer for evaluation, with its batch norm in W and b: phi(W h + b). It keeps no pre-activation.
+    """A Dense layer for evaluation, with its batch norm merged into W and b: phi(W h + b), without a pre-activation.
 
     >>> dense = Dense(3, 5, BatchNorm).eval()
     >>> _ = dense.norm.mean.zero_(), dense.norm.variance.fill_(2.0)
@@ -132,8 +132,8 @@ class BatchNorm(nn.Module):
 
     In training, mean and (biased) variance are those of all rows of the batch: with K samples, all K*B of them. In
     evaluation they are the stored statistics of the whole training set, which `write_statistics` collects. There are no
-    moving averages: they would lag behind the weights. Statistics that were never collected are NaN and so cannot be
-    used unnoticed.
+    moving averages, because they would lag behind the weights. Statistics that were never collected are NaN, so that
+    their use shows.
     """
 
     mean: Tensor
@@ -163,7 +163,7 @@ NORMS: dict[str, Callable[..., nn.Module]] = {
 
 
 class _Reached(Exception):  # noqa: N818
-    """The layer whose statistics are being collected has seen its input; what lies behind it need not run."""
+    """The layer whose statistics are collected has received its input; the layers after it need not run."""
 
 
 @torch.no_grad()
@@ -175,9 +175,9 @@ def write_statistics(
     """Write the exact statistics of a data set into every batch norm of `model`. `chunks()` yields the arguments of
     `run`, a pass through the model, by default of the model itself.
 
-    The layers are done one after the other, each with those before it already at their exact statistics, so the
-    result is that of a single pass over all the data at once, in bounded memory. (Averaging the moments of
-    mini-batches would not give that: deeper layers would have seen inputs normalised with other statistics.)
+    The layers are processed in order, each after the exact statistics of all layers before it are set. The result is
+    that of a single pass over all the data at once, in bounded memory. (Averaging the moments of mini-batches would
+    not give that: deeper layers would get inputs normalised with other statistics.)
     `model.modules()` must list the batch norms in the order in which they run, and `chunks()` must give the same
     chunks each time it is called; each batch norm runs once in a pass.
     """
@@ -207,12 +207,12 @@ def batch_norms(model: Module) -> list[BatchNorm]:
 
 
 def has_statistics(model: Module) -> bool:
-    """Whether every batch norm of the model has the statistics of its present weights."""
+    """Whether every batch norm of the model has statistics, which are those of the current weights."""
     return all(bool(norm.mean.isfinite().all()) for norm in batch_norms(model))
 
 
 def require_statistics(model: Module) -> None:
-    """The door of everything that runs a model in evaluation."""
+    """Check that the model can run in evaluation mode."""
     if not has_statistics(model):
         raise MemgenError(
             "the batch-norm statistics of these weights were never collected; call memgen.collect_statistics"
@@ -221,7 +221,7 @@ def require_statistics(model: Module) -> None:
 
 @contextmanager
 def evaluating(model: Module) -> Iterator[None]:
-    """Inside, the model evaluates, with stored statistics; afterwards it is as it was, whatever happened."""
+    """A context with the model in evaluation mode. The previous mode is restored at the end, also after an error."""
     require_statistics(model)
     training = model.training
     model.train(False)
@@ -235,8 +235,9 @@ M = TypeVar("M", bound=Module)
 
 
 def frozen(net: M) -> M:
-    """A net for evaluation, without gradients: its batch norms in the weights, all else shared with it. A net with
-    hooks is returned as it is, so that they act."""
+    """A net for evaluation without gradients: batch norms are merged into the weights, all else is shared.
+
+    A net with hooks is returned unchanged, so that the hooks run."""
     if any(module._forward_hooks or module._forward_pre_hooks for module in net.modules()):
         return net
     return cast(M, _frozen(cast(nn.Module, net)))
@@ -251,7 +252,7 @@ def _frozen(module: nn.Module) -> nn.Module:
 
 
 def forget_statistics(model: Module) -> None:
-    """Before the weights change: old statistics are wrong for the new weights, and NaN cannot be used unnoticed."""
+    """Set all statistics to NaN before the weights change, because they would be wrong for the new weights."""
     for norm in batch_norms(model):
         norm.mean.fill_(torch.nan)
         norm.variance.fill_(torch.nan)

@@ -3,8 +3,8 @@
     P:  z_L ~ N(0, I),   z_l ~ p(z_l | z_{l+1}),   x ~ p(x | z_1)
     Q:  z_1 ~ q(z_1 | x),   z_{l+1} ~ q(z_{l+1} | z_l)
 
-A model answers two questions, and everything else is arithmetic on the answers. `infer`: z and log q(z|x) per level.
-`joint`: log p(x|z) and log p(z) per level. Together they give
+A model has two main methods. `infer` returns z and log q(z|x) per level. `joint` returns log p(x|z) and log p(z) per
+level. Together they give
 
     log w = log p(x|z) + log p(z) - log q(z|x)
 
@@ -38,7 +38,7 @@ from memgen.core.likelihoods import LOG_2PI, Distribution, GaussianColumns, Head
 
 @runtime_checkable
 class GenerativeModel(Module, Protocol):
-    """What the objective and all tasks ask of a model p(x, z), q(z|x), which is a torch.nn.Module.
+    """What the objective and all tasks require of a model p(x, z), q(z|x), which is a torch.nn.Module.
 
     z may be one tensor, the levels of a hierarchy or the steps of a recurrence: a tuple of tensors, one per level.
     """
@@ -50,28 +50,28 @@ class GenerativeModel(Module, Protocol):
 
     @property
     def mask(self) -> bool:
-        """Whether Q is told which entries are observed, and so can read rows with missing values."""
+        """Whether Q gets the mask of observed entries as an input, and so can read rows with missing values."""
         ...
 
     @property
     def likelihood(self) -> Likelihood:
-        """Which values x may have."""
+        """The type of p(x|z), which determines the values that x may have."""
         ...
 
     def noise(self, K: int, B: int, generator: torch.Generator) -> Levels:
-        """eps_l ~ N(0, I), (K, B, d_l), of which `infer` and `prior` make z."""
+        """eps_l ~ N(0, I), (K, B, d_l), from which `infer` and `prior` compute z."""
         ...
 
     def encode(self, batch: Batch) -> Any:
-        """What of q(z|x) does not grow with K, in a form that is the model's affair; `infer` and `log_q` take it."""
+        """The part of q(z|x) that does not depend on K, in any form; it is passed to `infer` and `log_q`."""
         ...
 
     def infer(self, encoding: Any, noise: Levels) -> Posterior:
-        """z ~ q(z|x), made of the noise, and log q(z|x); where the noise is zero, z is in the middle of q."""
+        """z ~ q(z|x), computed from the noise, and log q(z|x). Zero noise gives the mean of q."""
         ...
 
     def log_q(self, encoding: Any, z: Levels, *, fixed: bool = False) -> Terms:
-        """log q(z|x) of a given z; with `fixed` the parameters of q are constants, while paths through z count."""
+        """log q(z|x) of a given z; with `fixed` gradients flow through z but not into the parameters of q."""
         ...
 
     def joint(self, batch: Batch, z: Levels) -> Joint:
@@ -79,11 +79,11 @@ class GenerativeModel(Module, Protocol):
         ...
 
     def log_p_z(self, batch: Batch, z: Levels) -> Terms:
-        """log p(z): what `joint` says of z, without x."""
+        """log p(z) as in `joint`, without x."""
         ...
 
     def prior(self, noise: Levels, batch: Batch) -> Levels:
-        """z ~ p(z), made of the noise."""
+        """z ~ p(z), computed from the noise."""
         ...
 
     def decode(self, z: Codes, batch: Batch) -> Distribution:
@@ -119,14 +119,15 @@ class StandardPrior:
 
 
 def mean_code(model: GenerativeModel, batch: Batch) -> Posterior:
-    """The answer of `infer` without noise: z in the middle of q(z|x), with K = 1."""
+    """The result of `infer` without noise: z is the mean of q(z|x), with K = 1."""
     return model.infer(model.encode(batch), tuple(batch.x.new_zeros(1, len(batch), d) for d in model.latent))
 
 
 class Conditional(nn.Module):
-    """A net that turns its input into a distribution: deterministic layers, then a head. P and Q differ only in that
-    P's layers are handed a memory. With `skip` the head sees the net's input too, beside the last layer: a linear path
-    around the layers, which small tables are mostly learnt by.
+    """A net that turns its input into a distribution: deterministic layers, then a head.
+
+    P and Q differ only in the memories of P's layers. With `skip` the head also reads the net's input: a linear path
+    around the layers, which helps on small tables.
 
     >>> from memgen.core.layers import NORMS, Dense
     >>> from memgen.core.likelihoods import Gaussian
@@ -146,12 +147,12 @@ class Conditional(nn.Module):
         features: list[Activation] = []
         inputs = h
         for layer in self.layers:
-            answer: Activation | Tensor = layer(h)
-            if isinstance(answer, Activation):
-                features.append(answer)
-                h = answer.output
-            else:  # what has nothing to learn, such as a View
-                h = answer
+            result: Activation | Tensor = layer(h)
+            if isinstance(result, Activation):
+                features.append(result)
+                h = result.output
+            else:  # a layer without parameters, such as a View
+                h = result
         return self.head(torch.cat([h, inputs], -1) if self.skip else h), tuple(features)
 
 
@@ -159,7 +160,7 @@ class DGM(nn.Module):
     """A deep generative model: `q` and `p` list one Conditional per stochastic level, from the data upwards.
 
     q[0] gives q(z_1|x), q[l] gives q(z_{l+1}|z_l); p[0] gives p(x|z_1), p[l] gives p(z_l|z_{l+1}). The prior of the
-    top level is N(0, I). With `mask` Q is told which entries are observed, so that it can learn from incomplete rows.
+    top level is N(0, I). With `mask` Q gets the mask of observed entries, so that it can learn from incomplete rows.
     """
 
     def __init__(self, q: Sequence[Conditional], p: Sequence[Conditional], mask: bool = False) -> None:
@@ -179,8 +180,8 @@ class DGM(nn.Module):
     noise = standard_noise
 
     def encode(self, batch: Batch) -> Encoding:
-        """q(z_1|x). Unobserved entries reach Q as zeros: their mean where the likelihood standardises its columns, a
-        value like any other where it does not. With `mask` Q is told which they are."""
+        """q(z_1|x). Unobserved entries are replaced by zeros, which is the column's mean if the likelihood standardises
+        its columns. With `mask` the mask of observed entries is a second input of Q."""
         x, observed, head = batch.x, batch.observed, self.likelihood
         h = head.encode(x if observed is None else x.where(observed, 0))
         if observed is not None:
@@ -190,8 +191,10 @@ class DGM(nn.Module):
         return Encoding(*self.q[0](h))
 
     def exact_encoder(self) -> Callable[[Batch], Encoding]:
-        """`encode` in float64, rounded at the end, without features: in float32 the encoding of a row depends, in its
-        last bits, on the rows beside it, and log w can magnify that to 1e-3 nats."""
+        """`encode` in float64, rounded at the end, without features.
+
+        In float32 the last bits of a row's encoding depend on the other rows of the batch. log w can amplify that
+        difference to 1e-3 nats."""
         encoder, exact = copy.copy(self), cast(Conditional, copy.deepcopy(self.q[0]).double())
         encoder._modules = {**self._modules, "q": nn.ModuleList([exact])}
 
@@ -215,13 +218,13 @@ class DGM(nn.Module):
         return Posterior(tuple(z), tuple(log_q), tuple(up))
 
     def log_q(self, encoding: Encoding, z: Levels, *, fixed: bool = False) -> Terms:
-        """log q of given z, per level; with `fixed` the parameters of q are constants, while paths through z count."""
+        """log q of given z, per level; with `fixed` gradients flow through z but not into the parameters of q."""
         first = encoding.q.detach() if fixed else encoding.q
         above = [(as_constant(net, z_l) if fixed else net(z_l))[0] for net, z_l in zip(self.q[1:], z[:-1], strict=True)]
         return tuple(q.log_prob(z_l) for q, z_l in zip([first, *above], z, strict=True))
 
     def joint(self, batch: Batch, z: Levels) -> Joint:
-        """log p(x|z_1) over the observed entries, log p(z_l|z_{l+1}) and the prior of the top."""
+        """log p(x|z_1) over the observed entries, log p(z_l|z_{l+1}), and log N(z_L; 0, I) of the top level."""
         p_x, features = self.p[0](z[0])
         down = [features[::-1]]
         log_p_x = p_x.log_prob(batch.x, batch.observed)
@@ -234,7 +237,7 @@ class DGM(nn.Module):
         return Joint(log_p_x, tuple(log_p_z), tuple(down))
 
     def log_p_z(self, batch: Batch, z: Levels) -> Terms:
-        """log p(z_l|z_{l+1}) and the prior of the top."""
+        """log p(z_l|z_{l+1}) and log N(z_L; 0, I) of the top level."""
         below = [net(above)[0].log_prob(z_l) for net, z_l, above in zip(self.p[1:], z[:-1], z[1:], strict=True)]
         return (*below, log_prior(z[-1]))
 
@@ -249,11 +252,11 @@ class DGM(nn.Module):
         return tuple(reversed(z))
 
     def decode(self, z: Codes, batch: Batch) -> Distribution:
-        """p(x|z_1), whatever the levels above are."""
+        """p(x|z_1), which does not depend on the levels above."""
         return cast(Distribution, self.p[0](z[0])[0])
 
     def memory_layers(self) -> dict[str, MemoryLayer]:
-        """By name, counted from the data upwards, as in the paper: layer 1 is next to x."""
+        """The layers with memory by name, numbered from the data upwards, as in the paper: layer 1 is next to x."""
         named = {}
         for level, net in enumerate(self.p, 1):
             for index, layer in enumerate(reversed(list(cast(Conditional, net).layers)), 1):

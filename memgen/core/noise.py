@@ -1,4 +1,4 @@
-"""Random numbers: one generator per purpose, derived from the user's seed, and noise that belongs to an example."""
+"""Random numbers: one generator per purpose, derived from the user's seed, and noise that is fixed per example."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from torch import Tensor
 from memgen.errors import MemgenError
 
 BLOCK = 250
-"""Samples per block of an example's noise. Fixed: it is part of what a seed means."""
+"""Samples per block of an example's noise. Another value would change the results of all seeds."""
 
 
 BINARISATION_SEED = 1234
-"""Of test sets that are binarised once."""
+"""The seed of test sets that are binarised once."""
 
 
 class Purpose(IntEnum):
-    """What a stream of random numbers is for; streams of different purposes have nothing in common."""
+    """The purpose of a stream of random numbers; streams of different purposes are independent."""
 
     START_VALUES = 0
     TRAINING = 1
@@ -37,7 +37,7 @@ class Purpose(IntEnum):
 
 
 def stream(seed: int, purpose: Purpose) -> int:
-    """A 32-bit seed for torch, spread out so that neighbouring seeds and purposes are unrelated."""
+    """A 32-bit seed for torch, hashed so that the streams of neighbouring seeds and purposes are unrelated."""
     return int(np.random.SeedSequence((seed, purpose)).generate_state(1)[0])
 
 
@@ -53,30 +53,30 @@ def binarise(x: Float[Tensor, "rows columns"], seed: int = BINARISATION_SEED) ->
     """
     if not bool(((x >= 0) & (x <= 1)).all()):
         raise MemgenError(f"only values in [0, 1] can be binarised, these go from {x.min():g} to {x.max():g}")
-    # RandomState, because its stream is frozen for good: published hashes of binarised test sets rest on it.
+    # RandomState, because numpy guarantees its stream: the published hashes of binarised test sets depend on it.
     uniform = np.random.RandomState(seed).random_sample(tuple(x.shape))
     return torch.from_numpy((uniform < x.double().cpu().numpy()).astype(np.float32)).to(x.device)
 
 
 def row_keys(x: Float[Tensor, "rows columns"]) -> list[int]:
-    """A key per row that depends on its content alone, so that its noise is the same beside any other rows.
+    """A key per row that depends on the row's content alone, so that its noise does not depend on the other rows.
 
     >>> a, b, c = row_keys(torch.tensor([[0.0, 1.0], [1.0, 0.0], [-0.0, 1.0]]))
     >>> a == c, a == b
     (True, False)
     """
-    content = (x.double() + 0.0).cpu().numpy()  # adding zero makes one of the two zeros that floats have
-    content = np.where(np.isnan(content), np.nan, content)  # and this one of the many NaNs
+    content = (x.double() + 0.0).cpu().numpy()  # adding zero turns -0.0 into 0.0
+    content = np.where(np.isnan(content), np.nan, content)  # all NaNs get the same bits
     return [int.from_bytes(hashlib.blake2b(row.tobytes(), digest_size=4).digest(), "little") for row in content]
 
 
 class ExampleNoise:
-    """Standard normal noise that is a function of the seed, the example's key and the block of samples alone; a key is
-    the example's index, or made of its content (`row_keys`).
+    """Standard normal noise that depends only on the seed, the example's key and the number of the block.
 
-    Whatever batches and chunks an evaluation uses, example i meets the same noise, and no two examples share any. torch
-    seeds its CPU generator with 32 bits, so the examples get consecutive seeds, which cannot collide, not hashed ones,
-    which would (10,000 hashes of 32 bits collide in one run out of a hundred).
+    A key is the example's index, or computed from its content (`row_keys`). An example has the same noise for any batch
+    and chunk size of an evaluation, and examples with different keys have different noise. torch seeds its CPU
+    generator with 32 bits. The examples get consecutive seeds, which cannot collide; of 10,000 hashes of 32 bits, two
+    collide in one run out of a hundred.
     """
 
     def __init__(self, seed: int, keys: Sequence[int], sizes: tuple[int, ...]) -> None:
@@ -91,20 +91,20 @@ class ExampleNoise:
 
 
 class StepNoise(NamedTuple):
-    """What one step of a chain needs, in float64."""
+    """The noise of one step of a Markov chain, in float64."""
 
     normal: tuple[Float[Tensor, "1 B d"], ...]
-    """For z, per level."""
+    """The noise of z, per level."""
     uniform: Float[Tensor, "B D"]
-    """For x."""
+    """The noise of x."""
     accept: Float[Tensor, " B"]
 
 
 class RowNoise:
-    """Noise of Markov chains, one chain per row, that is a function of the seed, the row's key and the step alone."""
+    """Noise of Markov chains, one chain per row, that depends only on the seed, the row's key and the step."""
 
     AHEAD = 10
-    """Steps drawn at once: fewer calls. Fixed: it is part of what a seed means."""
+    """Steps drawn at once, to save calls. Another value would change the results of all seeds."""
 
     def __init__(
         self, seed: int, keys: Sequence[int], sizes: tuple[int, ...], columns: int, device: torch.device
@@ -114,20 +114,20 @@ class RowNoise:
         self.sizes, self.columns, self.device = sizes, columns, device
 
     def steps(self) -> Iterator[StepNoise]:
-        """Without end."""
+        """An endless iterator over steps."""
         while True:
             normal = self._stack(torch.randn, sum(self.sizes))
             uniform = self._stack(torch.rand, self.columns + 1)
             for z, u in zip(normal, uniform, strict=True):
                 yield StepNoise(tuple(z.unsqueeze(0).split(self.sizes, -1)), u[:, :-1], u[:, -1])
 
-    def _stack(self, kind: Callable[..., Tensor], width: int) -> Float[Tensor, "ahead B width"]:
-        draws = [kind(self.AHEAD, width, generator=source, dtype=torch.float64) for source in self.generators]
+    def _stack(self, distribution: Callable[..., Tensor], width: int) -> Float[Tensor, "ahead B width"]:
+        draws = [distribution(self.AHEAD, width, generator=source, dtype=torch.float64) for source in self.generators]
         return torch.stack(draws, 1).to(self.device)
 
 
 class Choices:
-    """Uniform numbers for choosing among states, per row, apart from the noise that makes the states."""
+    """Uniform numbers for choosing among states, per row, independent of the noise of the states."""
 
     def __init__(self, seed: int, keys: Sequence[int], device: torch.device) -> None:
         start = stream(seed, Purpose.CHOICES)

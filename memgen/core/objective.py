@@ -1,6 +1,6 @@
 """Bounds on log p(x), their gradients, and the local reconstruction: what training maximises.
 
-All bounds are in nats and higher is better; the one minus sign of the library is in `loss`.
+All bounds are in nats, and higher is better. Only `loss` changes the sign.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def importance(log_w: Float[Tensor, "K B"]) -> Float[Tensor, "B"]:
     >>> importance(torch.tensor([[1.0], [3.0]])).exp() == (torch.e + torch.e**3) / 2
     tensor([True])
     """
-    if len(log_w) == 1:  # saves one hundredth of a step at K = 1
+    if len(log_w) == 1:  # saves 1% of a training step
         return log_w[0]
     return torch.logsumexp(log_w, 0) - math.log(len(log_w))
 
@@ -43,18 +43,18 @@ BOUNDS: dict[str, Bound] = {"elbo": elbo, "importance": importance}
 
 
 class Estimate(NamedTuple):
-    """What a gradient estimator returns."""
+    """The result of a gradient estimator."""
 
     surrogate: Float[Tensor, "B"]
-    """To be differentiated: its gradient estimates that of the bound. Its value need not be the bound's."""
+    """The value to differentiate: its gradient estimates that of the bound. It need not equal the bound."""
     bound: Float[Tensor, "B"]
-    """To be reported, with beta = 1."""
+    """The value to report, with beta = 1."""
     inference: Inference
 
 
 Estimator = Callable[[GenerativeModel, Batch, Levels, Bound, float], Estimate]
-"""(model, batch, noise (K, B, d) per level, bound, beta) -> Estimate. It owns the calls to the model, because some
-estimators need two; beta weighs the KL term while it is warmed up. Those of CHOOSING need K + 1 draws."""
+"""(model, batch, noise (K, B, d) per level, bound, beta) -> Estimate. The estimator calls the model, because some
+estimators call it twice. beta weighs the KL term while it is warmed up. Those in CHOOSING need K + 1 draws of noise."""
 
 
 def plain(model: GenerativeModel, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.0) -> Estimate:
@@ -66,9 +66,9 @@ def plain(model: GenerativeModel, batch: Batch, noise: Levels, bound: Bound, bet
 def stl(model: GenerativeModel, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.0) -> Estimate:
     """Sticking the landing (Roeder, Wu, Duvenaud 2017): the plain gradient without the score of q.
 
-    log q(z|x) is evaluated with the parameters of q held fixed, so that only the path through z counts. The term left
-    out has mean zero for the ELBO and at K = 1, and the gradient's variance vanishes where q is exact; for the
-    importance bound with K > 1 its mean is not zero and the gradient for Q is **biased** (`dreg` is not).
+    log q(z|x) is evaluated with the parameters of q held fixed, so that only the path through z has a gradient. The
+    omitted term has mean zero for the ELBO and at K = 1, and the gradient's variance vanishes where q is exact. For the
+    importance bound with K > 1 its mean is not zero, and the gradient of Q is **biased** (that of `dreg` is not).
     """
     inference = _fixed_q(model, batch, noise)[0]
     return _estimate(inference, bound, beta)
@@ -87,10 +87,10 @@ def dreg(model: GenerativeModel, batch: Batch, noise: Levels, bound: Bound, beta
     log_w = inference.tempered(beta)
     v = torch.softmax(log_w.detach(), 0)
     surrogate = (v * log_w).sum(0)
-    # So far each z_k has received v_k; what it lacks, in place of the score of q, is v_k^2 - v_k, with the weight beta
-    # that log q has. `inference.z` are copies of z that only log w reads, hence partial derivatives. They are weighed
-    # before they are taken: batch norm's statistics carry a little of every row to all others, and a row whose weight
-    # is nothing, but whose gradient is huge, must not reach them with weight 1 (docs/gradients.md).
+    # So far the gradient with respect to z_k has the weight v_k. Adding beta * (v_k^2 - v_k), where beta is the weight
+    # of log q, replaces the score of q. `inference.z` are copies of z that only log w reads, hence partial derivatives.
+    # The weights are applied before differentiation: batch norm's statistics couple the rows, and a row with weight
+    # zero but a huge gradient must not affect the others with weight 1 (docs/gradients.md).
     slopes = torch.autograd.grad(((v**2 - v) * log_w).sum(), inference.z, retain_graph=True)
     for z_l, slope in zip(z, slopes, strict=True):
         surrogate = surrogate + beta * (slope * z_l).sum((0, -1))
@@ -98,32 +98,34 @@ def dreg(model: GenerativeModel, batch: Batch, noise: Levels, bound: Bound, beta
 
 
 def single(model: GenerativeModel, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.0) -> Estimate:
-    """The gradient of log w of one of the K samples, chosen with its normalised weight v_k: sum_k v_k d log w_k in the
-    mean, which is the plain gradient, and unbiased without batch norm. Only the forward pass grows with K.
+    """The gradient of log w of one of the K samples, chosen with probability v_k, its normalised weight. The expected
+    gradient is sum_k v_k d log w_k, the plain gradient: unbiased without batch norm. Only the forward pass has all K.
 
-    `noise` has K + 1 samples: the last one makes the choice. With batch norm the chosen rows are normalised with their
-    own statistics, as at K = 1, while the weights came from the statistics of all K*B rows; that is a bias. The local
-    reconstruction sees the chosen sample alone.
+    `noise` has K + 1 samples; the last one is used for the choice. With batch norm the gradient is biased: the chosen
+    rows are normalised with the statistics of the chosen rows alone, as at K = 1, and the weights are computed with
+    those of all K*B rows. The local reconstruction uses the chosen sample alone.
     """
-    encoding, every, chosen = _choose(model, batch, noise, bound, beta)
+    encoding, all_samples, chosen = _choose(model, batch, noise, bound, beta)
     posterior = model.infer(encoding, chosen)
-    return _chosen(posterior, model.joint(batch, posterior.z), every, bound, beta)
+    return _chosen(posterior, model.joint(batch, posterior.z), all_samples, bound, beta)
 
 
 def single_shared(model: GenerativeModel, batch: Batch, noise: Levels, bound: Bound, beta: float = 1.0) -> Estimate:
-    """The same, but batch norm treats the chosen rows with the statistics of all K*B rows, held fixed: the chosen rows
-    have the very log w by which they were chosen, and no gradient flows through the statistics; that is another bias.
+    """`single`, with the chosen rows normalised with the statistics of all K*B rows.
+
+    The chosen rows then have the same log w as in the choice. The gradient is biased with batch norm, because none
+    flows through the statistics, which are held fixed.
     """
     statistics: Statistics = {}
-    encoding, every, chosen = _choose(model, batch, noise, bound, beta, statistics)
+    encoding, all_samples, chosen = _choose(model, batch, noise, bound, beta, statistics)
     with _fixed_statistics(statistics):
         posterior = model.infer(encoding, chosen)
         joint = model.joint(batch, posterior.z)
-    return _chosen(posterior, joint, every, bound, beta)
+    return _chosen(posterior, joint, all_samples, bound, beta)
 
 
 Statistics = dict[BatchNorm, tuple[Tensor, Tensor]]
-"""The mean and the variance of what each batch norm was given."""
+"""The mean and the variance of the inputs of each batch norm."""
 
 
 def _choose(
@@ -134,34 +136,34 @@ def _choose(
     beta: float,
     statistics: Statistics | None = None,
 ) -> tuple[Any, Inference, tuple[Float[Tensor, "1 B _"], ...]]:
-    """The encoding, everything about all K samples without gradients, and the noise of one sample for each row;
-    `statistics` is filled with those of all samples."""
+    """The encoding, the terms of log w of all K samples without gradients, and the noise of the chosen sample of each
+    row. `statistics` receives the batch-norm statistics of all samples."""
     if bound is not importance:
         raise ValueError("a single sample is chosen by its weight in the importance bound; use plain for the ELBO")
-    encoding, every = model.encode(batch), tuple(level[:-1] for level in noise)
+    encoding, candidates = model.encode(batch), tuple(level[:-1] for level in noise)
     with torch.no_grad(), nullcontext() if statistics is None else _recorded(model, statistics):
-        posterior = model.infer(encoding, every)
+        posterior = model.infer(encoding, candidates)
         inference = Inference.of(posterior, model.joint(batch, posterior.z))
         v = torch.softmax(inference.tempered(beta), 0)
-    return encoding, inference, choose(v, every, noise[0][-1])
+    return encoding, inference, choose(v, candidates, noise[0][-1])
 
 
-def choose(v: Float[Tensor, "K B"], noise: Levels, last: Float[Tensor, "B d"]) -> tuple[Float[Tensor, "1 B _"], ...]:
-    """For each row the noise of one of K samples, the k-th with probability v_k; `last` are draws to choose by."""
-    u = torch.special.ndtr(last[:, 0])
+def choose(v: Float[Tensor, "K B"], noise: Levels, draws: Float[Tensor, "B d"]) -> tuple[Float[Tensor, "1 B _"], ...]:
+    """For each row the noise of one of K samples, the k-th with probability v_k; the choice depends on `draws`."""
+    u = torch.special.ndtr(draws[:, 0])
     k = (v.cumsum(0) < u).sum(0).clamp(max=len(v) - 1)
     rows = torch.arange(len(k), device=k.device)
     return tuple(level[k, rows].unsqueeze(0) for level in noise)
 
 
-def _chosen(posterior: Posterior, joint: Joint, every: Inference, bound: Bound, beta: float) -> Estimate:
+def _chosen(posterior: Posterior, joint: Joint, all_samples: Inference, bound: Bound, beta: float) -> Estimate:
     inference = Inference.of(posterior, joint)
-    return Estimate(inference.tempered(beta)[0], bound(every.log_w), inference)
+    return Estimate(inference.tempered(beta)[0], bound(all_samples.log_w), inference)
 
 
 @contextmanager
 def _recorded(model: GenerativeModel, statistics: Statistics) -> Iterator[None]:
-    """Inside, the moments of what each batch norm is given are written into `statistics`."""
+    """A context in which the moments of each batch norm's inputs are written into `statistics`."""
 
     def record(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         statistics[cast(BatchNorm, norm)] = moments(inputs[0])
@@ -174,11 +176,11 @@ def _recorded(model: GenerativeModel, statistics: Statistics) -> Iterator[None]:
 
 @contextmanager
 def _fixed_statistics(statistics: Statistics) -> Iterator[None]:
-    """Inside, these batch norms use the given statistics; then they train again."""
+    """A context in which these batch norms use the given statistics; afterwards they are in training mode again."""
     stored = {norm: (norm.mean, norm.variance) for norm in statistics}
     for norm, (mean, variance) in statistics.items():
         norm.mean, norm.variance = mean, variance
-        norm.eval()  # and not its layer, which in training leaves its bias out
+        norm.eval()  # the layer itself stays in training mode, in which it omits its bias
     try:
         yield
     finally:
@@ -188,13 +190,13 @@ def _fixed_statistics(statistics: Statistics) -> Iterator[None]:
 
 
 def _estimate(inference: Inference, bound: Bound, beta: float) -> Estimate:
-    """The bound is its own surrogate; it is computed again only where beta has changed it."""
+    """The estimate whose surrogate is the bound itself, with log q and log p(z) weighed by beta."""
     surrogate = bound(inference.tempered(beta))
     return Estimate(surrogate, surrogate.detach() if beta == 1 else bound(inference.log_w.detach()), inference)
 
 
 def _fixed_q(model: GenerativeModel, batch: Batch, noise: Levels) -> tuple[Inference, Levels]:
-    """An Inference whose log q has the parameters of q held fixed, at copies of z; and z itself."""
+    """An Inference at copies of z whose log q has the parameters of q held fixed; and z itself."""
     encoding = model.encode(batch)
     posterior = model.infer(encoding, noise)
     z = tuple(z_l.view_as(z_l) for z_l in posterior.z)
@@ -211,10 +213,10 @@ ESTIMATORS: dict[str, Estimator] = {
     "single-shared": single_shared,
 }
 """name -> gradient estimator. With batch norm log w_k depends on the other rows of the batch through its statistics, so
-what is said of bias holds without batch norm; see docs/gradients.md."""
+an estimator is called unbiased if it is so without batch norm; see docs/gradients.md."""
 
 CHOOSING = ("single", "single-shared")
-"""Estimators that need noise for one sample more than K, to choose by."""
+"""Estimators that need noise for K + 1 samples; the last one is used for the choice."""
 
 
 def standardised_mean(h: Float[Tensor, "*K B units"], epsilon: float = EPSILON) -> Float[Tensor, "B units"]:
@@ -228,10 +230,10 @@ def local_reconstruction(
 ) -> Float[Tensor, ""]:
     """sum_i lambda_i * mean (standardised_mean(P_i) - standardised_mean(Q_i))^2 over units and batch.
 
-    P_i is the output of layer i of P, after memory and composition; Q_i the pre-activation of the layer of Q that
-    faces it, which is what Q's batch norm has before gamma and beta. Both are standardised over all rows without
-    parameters, then averaged over the samples (at the first level Q has none). Gradients flow into both nets.
-    `weights` holds one lambda per layer and level, from the data upwards; with none the result is zero.
+    P_i is the output of layer i of P, after memory and composition. Q_i is the pre-activation of the same layer of Q,
+    before its batch norm. Both are standardised over all rows without parameters, then averaged over the samples (Q has
+    no samples at the first level). Gradients flow into both nets. `weights` holds one lambda per layer and level, from
+    the data upwards; if all are zero the result is zero.
     """
     total = torch.zeros((), device=inference.log_p_x.device)
     if not any(map(any, weights)):
@@ -239,14 +241,14 @@ def local_reconstruction(
     for up, down, lambdas in zip(inference.up, inference.down, weights, strict=True):
         for q, p, weight in zip(up, down, lambdas, strict=True):
             if weight:
-                # P's features come from the bound's own z; the authors drew another, of the same expectation. The
-                # paper's text has a sum over units, its program the mean; lambda = 0.1 goes with the mean.
-                sides = standardised_mean(p.output, epsilon), standardised_mean(q.pre, epsilon)
-                total = total + weight * F.mse_loss(*sides)
+                # P's features are those of the bound's z. The authors draw another z, which has the same expectation.
+                # The paper's text has a sum over units and its program the mean, to which lambda = 0.1 belongs.
+                features = standardised_mean(p.output, epsilon), standardised_mean(q.pre, epsilon)
+                total = total + weight * F.mse_loss(*features)
     return total
 
 
 def loss(values: Float[Tensor, "B"], regulariser: Float[Tensor, ""]) -> Float[Tensor, ""]:
-    """-mean over the batch + regulariser: minimised. `values` is a surrogate to differentiate, or a bound to report."""
-    # The paper's text has a plus sign before the bound, a slip.
+    """regulariser - mean of `values` over the batch, to minimise. `values` are a surrogate, or a bound to report."""
+    # The plus sign before the bound in the paper's text is a slip.
     return regulariser - values.mean()

@@ -1,8 +1,8 @@
-"""W h + b by the library that multiplies matrices fastest on this processor, inside torch.
+"""W h + b by the fastest matrix library of torch for this processor.
 
-torch multiplies by MKL, which leaves half of each vector of AMD's processors unused; oneDNN, which torch has beside it,
-does not. That counts from family 26 (Zen 5) on, which computes with the whole of a vector at once. Elsewhere, or where
-oneDNN is not there, this is torch's own function.
+torch multiplies by MKL, which uses only half of the vector width of AMD's processors. oneDNN, which torch also
+contains, uses all of it. That is faster from family 26 (Zen 5) on, whose arithmetic units have the full width. On other
+processors, or without oneDNN, this is torch.nn.functional.linear.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 LARGE = 2e6
-"""Multiplications of a product from which oneDNN is the faster one: each of its calls takes 30 microseconds longer."""
+"""Number of multiplications above which oneDNN is faster; its overhead per call is 30 microseconds higher."""
 
 
 class Linear(nn.Linear):
-    """As torch's, with the product of this file.
+    """torch.nn.Linear with the product of this file.
 
     >>> layer, h = Linear(3, 5), torch.randn(8, 3)
     >>> torch.allclose(layer(h), nn.functional.linear(h, layer.weight, layer.bias), atol=1e-6)
@@ -67,7 +67,7 @@ def _product(h: Tensor, W: Tensor, b: Tensor | None) -> Tensor:
 
 
 def _supported(*tensors: Tensor | None) -> bool:
-    """float32 on such a processor, and nobody who must see through the formula."""
+    """Whether the processor is suitable, all tensors are dense float32, and no transform of torch is active."""
     return (
         not torch.compiler.is_compiling()
         and _available()
@@ -79,26 +79,27 @@ def _supported(*tensors: Tensor | None) -> bool:
 
 
 FULL_WIDTH = 26
-"""The first family of AMD's processors that computes with 16 floats at once. On the one before oneDNN is no faster: the
+"""The first family of AMD's processors with arithmetic units for 16 floats. On the family before, oneDNN is slower: the
 step of a two-level model took 1.02 to 1.16 times as long with it."""
 
 
 @cache
 def _available() -> bool:
-    """Whether torch has oneDNN's product, and it is the faster one on this processor."""
-    about = Path("/proc/cpuinfo")
+    """Whether torch has oneDNN's product and it is faster on this processor."""
+    path = Path("/proc/cpuinfo")
     return (
-        about.is_file()
-        and full_width(about.read_text())
+        path.is_file()
+        and full_width(path.read_text())
         and torch.backends.mkldnn.is_available()
         and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     )
 
 
-def full_width(about: str) -> bool:
-    """
+def full_width(cpuinfo: str) -> bool:
+    """Whether the text of /proc/cpuinfo is that of an AMD processor with arithmetic units for 16 floats.
+
     >>> full_width("vendor_id : AuthenticAMD\\ncpu family : 26")
     True
     """
-    family = re.search(r"^cpu family\s*: (\d+)$", about, re.MULTILINE)
-    return "AuthenticAMD" in about and family is not None and int(family[1]) >= FULL_WIDTH
+    family = re.search(r"^cpu family\s*: (\d+)$", cpuinfo, re.MULTILINE)
+    return "AuthenticAMD" in cpuinfo and family is not None and int(family[1]) >= FULL_WIDTH

@@ -1,8 +1,8 @@
-"""Sums over rows: the three places where one row of a batch can feel another.
+"""Sums over rows: the only operations in which the rows of a batch affect each other.
 
-`normalise` standardises with the moments of the rows at hand: batch norm in training and the local reconstruction.
-`moments` gives these moments without a gradient. `Moments` gathers those of rows that arrive in chunks: the exact
-statistics of a data set. Where rows are divided among processes, these are the sums that they must share.
+`normalise` standardises with the moments of the given rows: batch norm in training and the local reconstruction.
+`moments` returns these moments without a gradient. `Moments` accumulates them over chunks of rows: the exact statistics
+of a data set. If rows are divided among processes, these are the sums to exchange.
 """
 
 from __future__ import annotations

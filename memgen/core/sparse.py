@@ -1,4 +1,4 @@
-"""A memory of which an input reads a few chosen slots: reading them, and finding the largest scores of product keys."""
+"""Sparse reading of a memory: the weighted sum of a few slots, and the search for the largest product-key scores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 def read_rows(
     M: Float[Tensor, "slots features"], index: Int[Tensor, "*rows chosen"], weights: Float[Tensor, "*rows chosen"]
 ) -> Float[Tensor, "*rows features"]:
-    """sum_k weights_k * M[index_k]. The gradient of M is sparse: the rows that were read, each once."""
+    """sum_k weights_k * M[index_k]. The gradient of M is sparse: one entry for each row of M that was read."""
     if index.dtype is not torch.int64 or bool(((index < 0) | (index >= len(M))).any()):
         raise IndexError(f"slots are 64-bit whole numbers from 0 to {len(M) - 1}")
     return _ReadRows.apply(M, index, weights)  # type: ignore[no-any-return, no-untyped-call]
@@ -42,19 +42,19 @@ def gradient_of_rows(
     weights: Float[Tensor, "*rows chosen"],
     gradient: Float[Tensor, "*rows features"],
 ) -> Float[Tensor, "slots features"]:
-    """The gradient of M in `read_rows`, given that of its result: sparse, each row that was read once, in order."""
-    shares = (weights.unsqueeze(-1) * gradient.unsqueeze(-2)).flatten(0, -2)
-    slots, which = index.flatten().unique(return_inverse=True)
-    to_slots = M.new_zeros(len(slots), M.shape[1]).index_add_(0, which, shares)
+    """The gradient of M in `read_rows` from that of its result: sparse, one entry per row that was read, in order."""
+    contributions = (weights.unsqueeze(-1) * gradient.unsqueeze(-2)).flatten(0, -2)
+    slots, inverse = index.flatten().unique(return_inverse=True)
+    to_slots = M.new_zeros(len(slots), M.shape[1]).index_add_(0, inverse, contributions)
     return torch.sparse_coo_tensor(slots.unsqueeze(0), to_slots, M.shape, is_coalesced=True, check_invariants=False)
 
 
 def largest_sums(
     first: Float[Tensor, "*rows side"], second: Float[Tensor, "*rows side"], pairs: Int[Tensor, "2 pairs"], top: int
 ) -> tuple[Float[Tensor, "*rows top"], Int[Tensor, "*rows top"]]:
-    """The `top` largest of all sums first_i + second_j, the largest first, and i * side + j of each.
+    """The `top` largest of all sums first_i + second_j, in decreasing order, and i * side + j of each.
 
-    `pairs` are the ranks of i and of j, from 0 on and below `top`, of the sums among which the largest must be.
+    `pairs` are the ranks of i and of j, counted from 0, of the sums that can be among the largest (`pairs_of_ranks`).
     """
     side = first.shape[-1]
     reach = min(top, side)

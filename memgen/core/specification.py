@@ -1,4 +1,4 @@
-"""Layers as values: a net is a list of small records, and the table LAYERS says which kinds there are.
+"""Layer specifications: a net is described by a list of small records. The table LAYERS lists the kinds of layer.
 
 A shape is that of one row: (units,) of a vector, (height, width, channels) of an image. The feature axis is last in
 both, so norms, attentions, memories and compositions are the same for either: an image reads the memory at every
@@ -36,10 +36,10 @@ class Reading:
     attention: str = "sigmoid"
     composition: str = "mlp"
     top: int = 32
-    """Slots that a sparse attention chooses."""
+    """Number of slots that a sparse attention chooses."""
 
     def around(self, dense: nn.Module, units: int, slots: int) -> nn.Module:
-        """The layer with so many slots, or alone where there are none."""
+        """The layer with a memory of `slots` slots; the layer itself if `slots` is 0."""
         if slots == 0:
             return dense
         sparse = self.attention in SPARSE_ATTENTIONS
@@ -52,20 +52,20 @@ class Reading:
 
 @runtime_checkable
 class LayerSpec(Protocol):
-    """A layer as a value."""
+    """The specification of a layer."""
 
     def output(self, inputs: Shape) -> Shape:
-        """The shape that it makes of another."""
+        """The shape of the output for inputs of a given shape."""
         ...
 
     def build(self, inputs: Shape, norm: Norm, reading: Reading) -> nn.Module:
-        """A module that returns an Activation; or, where there is nothing to learn, a tensor."""
+        """A module that returns an Activation, or a tensor if it has no parameters."""
         ...
 
 
 @dataclass(frozen=True)
 class DenseSpec:
-    """h = phi(norm(W h_in + b)), with a memory of so many slots."""
+    """h = phi(norm(W h_in + b)), with a memory of `slots` slots."""
 
     units: int
     slots: int = 0
@@ -79,7 +79,7 @@ class DenseSpec:
 
 @dataclass(frozen=True)
 class ConvSpec:
-    """The same at every position, of the size x size positions around it, with a memory that all positions share."""
+    """A convolution with size x size filters; all positions read the same memory of `slots` slots."""
 
     channels: int
     size: int = 3
@@ -136,7 +136,7 @@ LAYERS: dict[str, type[DenseSpec | ConvSpec | UpsampleSpec | ViewSpec]] = {
 
 
 def layer_spec(table: Mapping[str, Any]) -> DenseSpec | ConvSpec | UpsampleSpec | ViewSpec:
-    """The record of a table, as it stands in a recipe.
+    """The record of a layer's table in a recipe.
 
     >>> layer_spec({"kind": "conv", "channels": 16, "size": 5})
     ConvSpec(channels=16, size=5, stride=1, slots=0)
@@ -182,7 +182,7 @@ def build_layers(
 
 
 def output_of(specs: Sequence[LayerSpec], inputs: Shape) -> int:
-    """How many features the layers end with."""
+    """Number of features of the last layer's output."""
     for spec in specs:
         inputs = spec.output(inputs)
     return math.prod(inputs)

@@ -1,4 +1,4 @@
-"""How much a linear classifier can read from features (paper, section 6): a Crammer-Singer SVM without intercept."""
+"""Accuracy of a linear classifier of features (paper, section 6): a Crammer-Singer SVM without intercept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAPER = 1e-4
 """The paper's regularisation per example."""
 GRID = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 ITERATIONS = 20_000
-"""liblinear's steps at most."""
+"""Maximum number of steps of liblinear."""
 
 
 class Classification(NamedTuple):
@@ -25,15 +25,15 @@ class Classification(NamedTuple):
     """scikit-learn's: 1 / (regularisation * examples)."""
     accuracy: float
     standard_error: float
-    """Of a proportion, over the test rows."""
+    """The standard error of the accuracy, as of a proportion, over the test rows."""
     converged: bool
     """Whether the solver reached its tolerance."""
     right: Bool[Tensor, " n"]
-    """Of each test row."""
+    """Whether each test row is classified correctly."""
 
 
 def svm(x: Float[Tensor, "N d"], y: Int[Tensor, " N"], regularisation: float) -> tuple[Any, bool]:
-    """The fitted machine, and whether its solver converged."""
+    """The fitted SVM, and whether its solver converged."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.svm import LinearSVC  # takes half a second to import
 

@@ -1,4 +1,4 @@
-"""What all tasks share: the door where rows are checked."""
+"""Functions that all tasks use, such as the check of their rows."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from memgen.core.model import GenerativeModel
 from memgen.errors import MemgenError
 
 CHECKED = 1 << 20
-"""Rows at a time."""
+"""Number of rows that are checked at a time."""
 
 
 def check_rows(model: GenerativeModel, rows: Rows, what: str = "the data") -> None:
-    """Refuse, in one line, rows that the model cannot score."""
+    """Raise an error of one line for rows that the model cannot score."""
     if not len(rows):
         raise MemgenError(f"{what} must be a table with at least one row, this has none")
     for part in chunks(rows, CHECKED):
@@ -23,5 +23,5 @@ def check_rows(model: GenerativeModel, rows: Rows, what: str = "the data") -> No
 
 
 def weights_of(model: GenerativeModel) -> nn.Parameter:
-    """A parameter, for the device and the precision of the model."""
+    """A parameter of the model, which shows its device and its precision."""
     return next(model.parameters())

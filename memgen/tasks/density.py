@@ -1,10 +1,10 @@
-"""log p(x), in nats, by importance sampling: the number that people compare.
+"""log p(x), in nats, by importance sampling: the value by which models are compared.
 
     log p(x) ~ log 1/K sum_k p(x, z_k) / q(z_k | x),    z_k ~ q(z | x)
 
-The estimate is a lower bound in the mean and tends to log p(x) as K grows. x is encoded once; the K samples stream by
-in chunks, so memory stays bounded whatever K is; the sums are in float64. The noise belongs to the example
-(noise.py), so the answer depends neither on the chunks nor on the batches nor on how many examples are scored.
+The expected estimate is a lower bound of log p(x) and tends to it as K grows. x is encoded once. The K samples are
+processed in chunks, so that memory does not grow with K. The sums are in float64. The noise is fixed per example
+(noise.py), so that the result does not depend on the chunks, the batches or the number of examples.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Likelihood:
     elbo: Float64[Tensor, " N"]
     """mean_k log w_k."""
     effective: Float64[Tensor, " N"]
-    """Effective sample size, (sum w)^2 / sum w^2: how many of the samples carry the estimate."""
+    """Effective sample size, (sum w)^2 / sum w^2."""
     bounds: dict[int, Float64[Tensor, " N"]]
-    """The importance bound with fewer samples, averaged over disjoint groups: how the estimate rises and settles."""
+    """The importance bound with K < `samples`, averaged over disjoint groups, which shows whether it has converged."""
 
     @property
     def mean(self) -> float:
@@ -50,7 +50,7 @@ class Likelihood:
 
     @property
     def standard_error(self) -> float:
-        """Of the mean, over examples."""
+        """The standard error of the mean, over examples."""
         return standard_error(self.log_p)
 
 
@@ -66,7 +66,7 @@ class BitsPerDimension(NamedTuple):
 
 
 def bits_per_dimension(log_p: Float64[Tensor, " N"], dimensions: Int[Tensor, " N"]) -> BitsPerDimension:
-    """-log p / (D ln 2), where D may differ between examples because some lack values: the ratio of the sums, and its
+    """-log p / (D ln 2), as the ratio of the sums over examples, whose D differ if values are missing; and its
     standard error sqrt(N/(N-1) sum_i (-log p_i / ln 2 - D_i * mean)^2) / sum_i D_i.
 
     >>> bits_per_dimension(torch.tensor([-8.0, -8.0]).double() * math.log(2), torch.tensor([1, 1]))
@@ -102,9 +102,8 @@ def log_likelihood(
     chunk: int = BLOCK,
     keys: Sequence[int] | None = None,
 ) -> Likelihood:
-    """log p(x) of every row. Where the model was built with `mask`, entries that are not observed may be missing, and
-    log p is that of the others. A row's noise is a function of `seed` and of its key: by default its place among the
-    rows.
+    """log p(x) of every row. If the model was built with `mask`, rows may have missing values, and log p is that of the
+    observed values. The noise of a row depends on `seed` and on the row's key, by default its index.
 
     >>> from memgen.recipes.build import build
     >>> from memgen.recipes.settings import Recipe
@@ -126,7 +125,7 @@ def log_likelihoods(
     chunk: int = BLOCK,
     keys: Sequence[int] | None = None,
 ) -> Generator[Likelihood, None, None]:
-    """The same, a few examples at a time from example `start` on, for progress bars and for going on later."""
+    """`log_likelihood` of one batch after the other from example `start` on, to show progress and to continue later."""
     if samples < 1:
         raise MemgenError(f"samples must be at least 1, not {samples}")
     check_rows(model, rows)
@@ -147,13 +146,13 @@ def log_likelihoods(
 
 
 def _accelerated(model: GenerativeModel, batch: Batch, encoding: Any) -> LogW | None:
-    """The same as `log_weights`, but for rounding, where it is at hand for a model."""
+    """A faster `log_weights`, equal up to rounding; None if there is none for the model."""
     return accelerate.log_weights(model, batch, encoding.q) if isinstance(model, DGM) else None
 
 
 @runtime_checkable
 class ExactEncoder(Protocol):
-    """A model that can encode a row by itself: no bit of the answer depends on the rows beside it."""
+    """A model that can encode a row so that no bit of the result depends on the other rows of the batch."""
 
     def exact_encoder(self) -> Callable[[Batch], Any]:
         """`encode` with that property."""
@@ -165,8 +164,9 @@ Answer = TypeVar("Answer")
 
 
 def side_by_side(work: Callable[[Item], Answer], items: Iterable[Item]) -> Generator[Answer, None, None]:
-    """work(item) of all items in order, as many at a time as torch has threads, each on one thread: these need not wait
-    for each other after every formula, as threads that share each of them do.
+    """work(item) of all items in order, in parallel on as many threads as torch has, each item on one thread.
+
+    The threads work independently. torch's own parallelism would synchronise them after every operation.
 
     >>> list(side_by_side(abs, [-1, 2, -3]))
     [1, 2, 3]
@@ -186,7 +186,7 @@ def side_by_side(work: Callable[[Item], Answer], items: Iterable[Item]) -> Gener
             yield ahead.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(threads)  # what the workers have set is what other new threads would begin with
+        torch.set_num_threads(threads)  # new threads would start with the value that the workers have set
 
 
 LogW = Callable[[Levels], Float64[Tensor, "K B"]]
@@ -194,7 +194,7 @@ LogW = Callable[[Levels], Float64[Tensor, "K B"]]
 
 
 def _score(log_w: LogW, noise: ExampleNoise, samples: int, chunk: int) -> Likelihood:
-    """Stream the samples of a few examples."""
+    """Process the samples of a few examples block by block."""
     stream = _Stream(samples)
     for done in range(0, samples, BLOCK):
         block = tuple(level[: samples - done] for level in noise.block())
@@ -204,7 +204,7 @@ def _score(log_w: LogW, noise: ExampleNoise, samples: int, chunk: int) -> Likeli
 
 
 def log_weights(model: GenerativeModel, batch: Batch, encoding: Any, noise: Levels) -> Float64[Tensor, "K B"]:
-    """log w of given noise, from an x that is encoded already."""
+    """log w of given noise, from the encoding of x."""
     z, log_q, _ = model.infer(encoding, tuple(level.to(batch.x) for level in noise))
     log_p_x, log_p_z, _ = model.joint(batch, z)
     return sum((term.double() for term in log_p_z), log_p_x.double()) - sum(term.double() for term in log_q)
@@ -242,7 +242,7 @@ class _Rung:
 
 
 def rungs(samples: int) -> list[int]:
-    """The smaller K on the way: 5, 50, 500, ... Each divides the next and BLOCK, or is a multiple of it.
+    """The values 5, 50, 500, ... of K below `samples`. Each divides the next, and divides BLOCK or is a multiple of it.
 
     >>> rungs(5000)
     [5, 50, 500]

@@ -1,4 +1,4 @@
-"""What Q sees in a row: the posterior mean and the last deterministic layer, as features for other methods."""
+"""Features of rows for other methods: the posterior mean and the last deterministic layer of Q."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Features(NamedTuple):
     mean: Float[Tensor, "N d"]
     """The mean of q(z_1|x)."""
     last: Float[Tensor, "N units"]
-    """The output of the last deterministic layer of Q, below z_1; the mean itself where there is no such layer."""
+    """The output of the last deterministic layer of Q, below z_1; the mean if there is no such layer."""
 
 
 @torch.no_grad()
 def features(model: GenerativeModel, rows: Rows) -> Features:
-    """Features of every row; they depend on nothing but the row.
+    """Features of every row, which do not depend on the other rows.
 
     >>> from memgen.recipes.build import build
     >>> from memgen.recipes.settings import Recipe
@@ -35,11 +35,11 @@ def features(model: GenerativeModel, rows: Rows) -> Features:
     >>> mean.shape, last.shape
     (torch.Size([4, 2]), torch.Size([4, 5]))
     """
-    means, lasts = [], []
+    means, outputs = [], []
     with evaluating(model):
         for part in chunks(rows, CHUNK):
             z, _, up = mean_code(model, rows.rows(part).to(weights_of(model)))
             means.append(z[0][0].cpu())
             layers = up[0] if up else ()
-            lasts.append(layers[-1].output.cpu() if layers else means[-1])
-    return Features(torch.cat(means), torch.cat(lasts))
+            outputs.append(layers[-1].output.cpu() if layers else means[-1])
+    return Features(torch.cat(means), torch.cat(outputs))

@@ -1,4 +1,4 @@
-"""Which entries of a row are missing: the paper's patterns and their relatives, seeded."""
+"""Patterns of missing values: those of the paper and related ones, with a seed."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def missing_entries(
     pattern: str, shape: tuple[int, ...], columns: int, rows: int, *, seed: int = 0
 ) -> Bool[Tensor, "rows columns"]:
     """True where a value is missing. `shape` is the height and width of an image, () for a table; a third entry is the
-    number of channels, all of which a missing pixel lacks.
+    number of channels; a missing pixel is missing in all of them.
 
     rect-N: a centred square of N x N pixels; rand-P: each entry with probability P; half: the left half of the image.
-    Row i has the same mask whatever the number of rows and whatever the model.
+    The mask of row i depends neither on the number of rows nor on the model.
 
     >>> missing_entries("rect-12", (28, 28), 784, 1).view(28, 28).nonzero().aminmax(dim=0).max
     tensor([19, 19])
@@ -68,14 +68,14 @@ def _rect(side: int, shape: tuple[int, int]) -> Bool[Tensor, "height width"]:
     return mask
 
 
-def _half(which: str, shape: tuple[int, int]) -> Bool[Tensor, "height width"]:
+def _half(side: str, shape: tuple[int, int]) -> Bool[Tensor, "height width"]:
     height, width = shape
     part = {
         "left": (slice(None), slice(0, width // 2)),
         "right": (slice(None), slice(width - width // 2, None)),
         "top": (slice(0, height // 2), slice(None)),
         "bottom": (slice(height - height // 2, None), slice(None)),
-    }[which]
+    }[side]
     mask = torch.zeros(shape, dtype=torch.bool)
     mask[part] = True
     return mask

@@ -1,4 +1,4 @@
-"""New rows: from the prior, and around or between rows that are given."""
+"""New rows: samples from the prior, and points near or between given rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from memgen.errors import MemgenError
 from memgen.tasks.common import weights_of
 
 ROWS = 100
-"""Rows drawn from one generator. Fixed: it is part of what a seed means."""
+"""Rows drawn from one generator. Another value would change the results of all seeds."""
 
 
 @torch.no_grad()
@@ -30,11 +30,10 @@ def sample(
     hold: int = 0,
     label: Int[Tensor, " n"] | None = None,
 ) -> Float[Tensor, "n D"]:
-    """The means of p(x|z) for the first n draws of z from the prior, or with `draw` a draw of x for each; for a model
-    of classes with a label for each.
+    """The means of p(x|z) for n draws of z from the prior, or with `draw` a sample of x for each z.
 
-    The first of them are the same however many are asked for. z is drawn level by level from the top; the top `hold`
-    levels are drawn once and shared by all rows: what differs then is what the levels below decide.
+    Row i does not depend on n. z is drawn level by level from the top. The top `hold` levels are drawn once and shared
+    by all rows, so that only the levels below differ. `label` has the class of each row, for a model of classes.
 
     >>> from memgen.recipes.build import build
     >>> from memgen.recipes.settings import Recipe
@@ -56,13 +55,13 @@ def sample(
             noise = [torch.randn(1, ROWS, d, generator=generator) for d in reversed(model.latent)]
             shared = shared or [level[:, :1].expand_as(level) for level in noise[:hold]]
             u = torch.rand(ROWS, columns, generator=generator, dtype=torch.float64) if draw else None
-            given = Batch.unobserved(ROWS, columns, _block_of(label, block)).to(weights_of(model))
-            blocks.append(_drawn(model, [*shared, *noise[hold:]], u, given))
+            unobserved = Batch.unobserved(ROWS, columns, _block_of(label, block)).to(weights_of(model))
+            blocks.append(_drawn(model, [*shared, *noise[hold:]], u, unobserved))
     return torch.cat(blocks)[:n]
 
 
 def _block_of(label: Int[Tensor, " n"] | None, block: int) -> Int[Tensor, " ROWS"] | None:
-    """The labels of a block of rows, of which the last may have too few."""
+    """The labels of a block of rows; the last block is filled with copies of the last label."""
     if label is None:
         return None
     chosen = label[block * ROWS : (block + 1) * ROWS]
@@ -70,28 +69,28 @@ def _block_of(label: Int[Tensor, " n"] | None, block: int) -> Int[Tensor, " ROWS
 
 
 def _drawn(
-    model: GenerativeModel, noise: list[Tensor], u: Float[Tensor, "ROWS D"] | None, given: Batch
+    model: GenerativeModel, noise: list[Tensor], u: Float[Tensor, "ROWS D"] | None, unobserved: Batch
 ) -> Float[Tensor, "ROWS D"]:
-    """Rows for noise of z, from the top level down: means, or with u draws."""
-    z = model.prior(tuple(level.to(given.x) for level in reversed(noise)), given)
-    p = model.decode(one(z), given)
-    return (factorised(p, "the mean of a sample").mean if u is None else p.sample(u.to(given.x))).cpu()
+    """Rows for noise of z, from the top level down: the means of p(x|z), or with u samples."""
+    z = model.prior(tuple(level.to(unobserved.x) for level in reversed(noise)), unobserved)
+    p = model.decode(one(z), unobserved)
+    return (factorised(p, "the mean of a sample").mean if u is None else p.sample(u.to(unobserved.x))).cpu()
 
 
 def one(z: Levels) -> Codes:
-    """The first of K samples, without their axis."""
+    """The first of K samples, without the sample axis."""
     return tuple(level[0] for level in z)
 
 
 @torch.no_grad()
 def reconstruct(model: GenerativeModel, batch: Batch) -> Float[Tensor, "N D"]:
-    """The mean of p(x|z) at the middle of q(z|x): what the model keeps of each row."""
+    """The mean of p(x|z) at the mean of q(z|x), for each row."""
     return _decoded(model, _codes(model, batch), batch)
 
 
 @torch.no_grad()
 def interpolate(model: GenerativeModel, a: Batch, b: Batch, steps: int = 8) -> Float[Tensor, "N steps D"]:
-    """From each row of a to its row of b, ends included: spherical between the middles of q(z|x), then decoded."""
+    """Decoded spherical interpolation of the means of q(z|x), from each row of a to its row of b, both included."""
     if steps < 2:
         raise MemgenError(f"an interpolation needs at least 2 steps, its two ends, not {steps}")
     pairs = zip(_codes(model, a), _codes(model, b), strict=True)
@@ -101,9 +100,9 @@ def interpolate(model: GenerativeModel, a: Batch, b: Batch, steps: int = 8) -> F
 
 
 def slerp(a: Float[Tensor, "N d"], b: Float[Tensor, "N d"], steps: int) -> Float[Tensor, "N steps d"]:
-    """Turn the direction of a into that of b at a constant rate, while the length goes linearly from |a| to |b|.
+    """Spherical interpolation: the direction turns from a to b at a constant rate, the length is linear in between.
 
-    A straight line would pass nearer to the origin than nearly all of the prior's mass lies.
+    A straight line would pass nearer to the origin than nearly all samples of the prior.
 
     >>> slerp(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]]), 3)[0, 1]
     tensor([0.7071, 0.7071])
@@ -114,7 +113,7 @@ def slerp(a: Float[Tensor, "N d"], b: Float[Tensor, "N d"], steps: int) -> Float
     angle = torch.arccos((u * v).sum(-1, keepdim=True).clamp(-1, 1)).unsqueeze(1)
     u, v = u.unsqueeze(1), v.unsqueeze(1)
     turned = (torch.sin((1 - t) * angle) * u + torch.sin(t * angle) * v) / torch.sin(angle)
-    # (Nearly) the same or the opposite direction leaves no plane to turn in: a straight line does.
+    # If the directions are (nearly) equal or opposite, the plane is undefined, and a straight line is used.
     direction: Tensor = torch.where(torch.sin(angle) > 1e-4, turned, (1 - t) * u + t * v)
     length: Tensor = (1 - t) * lengths[0] + t * lengths[1]
     return length * direction
@@ -124,8 +123,9 @@ def slerp(a: Float[Tensor, "N d"], b: Float[Tensor, "N d"], steps: int) -> Float
 def walk(
     model: GenerativeModel, row: Batch, steps: int = 8, radii: tuple[float, ...] = (1.0, 2.0, 4.0), *, seed: int = 0
 ) -> Float[Tensor, "radii steps D"]:
-    """Around one row: circles in a random plane through z = the middle of q(z_1|x), with radii in units of the prior's
-    standard deviation, so that the first and the last image of a circle are neighbours.
+    """Decoded circles around one row, in a random plane through the mean of q(z_1|x).
+
+    The radii are in units of the prior's standard deviation. The last image of a circle is next to the first one.
     """
     z, *above = _codes(model, row)
     plane = torch.linalg.qr(torch.randn(z.shape[-1], 2, generator=generator(seed, Purpose.WALK))).Q.T.to(z)
@@ -136,7 +136,7 @@ def walk(
 
 
 def _codes(model: GenerativeModel, batch: Batch) -> Codes:
-    """The middle of q(z|x), per level."""
+    """The mean of q(z|x), per level."""
     with evaluating(model):
         return one(mean_code(model, batch.to(weights_of(model))).z)
 

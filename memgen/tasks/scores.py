@@ -1,4 +1,4 @@
-"""How far an imputation is from the truth, with its error."""
+"""The error of an imputation, with its standard error."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from torch import Tensor
 
 
 class SquaredError(NamedTuple):
-    """Per missing entry."""
+    """Squared error per missing value."""
 
     mean: float
     standard_error: float
     """Over rows; NaN for a single row."""
     missing: int
-    """Entries that were missing."""
+    """Number of missing values."""
 
 
 def squared_error(
     guess: Float[Tensor, "N D"], truth: Float[Tensor, "N D"], missing: Bool[Tensor, "N D"]
 ) -> SquaredError:
-    """sum of squares / number of missing entries, and the standard error of that ratio over rows (rows may miss
-    different numbers of entries): sqrt(N/(N-1) sum_i (s_i - m_i * mse)^2) / sum_i m_i.
+    """sum of squares / number of missing values, and the standard error of that ratio over rows (whose numbers of
+    missing values may differ): sqrt(N/(N-1) sum_i (s_i - m_i * mse)^2) / sum_i m_i.
 
     >>> import torch
     >>> squared_error(torch.ones(2, 3), torch.zeros(2, 3), torch.eye(2, 3).bool())
@@ -43,7 +43,7 @@ def squared_error(
 def row_errors(
     guess: Float[Tensor, "N D"], truth: Float[Tensor, "N D"], missing: Bool[Tensor, "N D"]
 ) -> Float64[Tensor, " N"]:
-    """Squared errors of each row, on a scale on which their mean is the error per missing entry, for pairs."""
+    """Squared errors of each row, scaled so that their mean is the error per missing value, for paired comparisons."""
     return _squares(guess, truth, missing) / missing.sum(-1).double().mean()
 
 

@@ -1,9 +1,9 @@
 """Distributions over columns: p(x|z) of the data, and the Gaussians of all latent levels.
 
-A *head* is a module (features, columns) that turns features into a distribution. A *distribution* answers two
-questions: log p of the observed columns of x, and how uniform numbers become a draw. Most are `Factorised`: their
-columns are independent, and each has a mean, a mode and quantiles; methods that need this say so (`factorised`). The
-head also knows `encode(x)`, what Q sees of x, and `check(x)`, which values the distribution can give a probability to.
+A *head* is a module (features, columns) that turns features into a distribution. A *distribution* has two methods: log
+p of the observed columns of x, and a sample from uniform numbers. Most are `Factorised`: their columns are independent,
+and each has a mean, a mode and quantiles. Methods that need this call `factorised`. The head also has `encode(x)`, the
+input of Q, and `check(x)`, which raises an error for values outside the support of the distribution.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a distribution over columns is, and the head that makes one of features."""
+"""The protocols of distributions over columns, and the base class of heads, which turn features into distributions."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Distribution(Protocol):
     def log_prob(
         self, x: Float[Tensor, "*batch columns"], observed: Bool[Tensor, "*batch columns"] | None = None
     ) -> Float[Tensor, "*rows"]:
-        """log p of the observed columns of x; of all of them without `observed`."""
+        """log p of the observed columns of x; without `observed`, of all columns."""
         ...
 
     def sample(self, u: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
-        """x ~ p, made of one uniform number in (0, 1) per column."""
+        """x ~ p, computed from one uniform number in (0, 1) per column."""
         ...
 
 
 @runtime_checkable
 class Factorised(Distribution, Protocol):
-    """A distribution whose columns are independent: what a single column is like can be asked."""
+    """A distribution whose columns are independent, with the properties of single columns."""
 
     def log_probs(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
         """log p(x_d) of every column."""
@@ -42,12 +42,12 @@ class Factorised(Distribution, Protocol):
     def mode(self) -> Float[Tensor, "*rows columns"]: ...
 
     def icdf(self, u: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
-        """The value of every column below which it lies with probability u."""
+        """The quantile of every column at probability u."""
         ...
 
 
 class IndependentColumns:
-    """What all factorised distributions have in common: log p(x) = sum_d log p(x_d), x_d = icdf(u_d)."""
+    """Base class of factorised distributions: log p(x) = sum_d log p(x_d), x_d = icdf(u_d)."""
 
     def log_probs(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
         raise NotImplementedError
@@ -88,10 +88,10 @@ def draw(p: Distribution, shape: Sequence[int], generator: torch.Generator) -> F
 
 @runtime_checkable
 class Likelihood(Protocol):
-    """What tasks ask of p(x|z) beside the distribution itself: which values x may have, and what stands for them."""
+    """What tasks require of p(x|z) beside the distribution itself, such as a check of the values of x."""
 
     binary: bool
-    """Whether x is 0 or 1, so that grey levels are to be read as probabilities."""
+    """Whether x is 0 or 1; then grey levels are treated as probabilities."""
     columns: int
     """Number of columns of x."""
     encoded: int
@@ -103,25 +103,27 @@ class Likelihood(Protocol):
         ...
 
     def encode(self, x: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows encoded"]:
-        """What Q sees of x."""
+        """x as the input of Q."""
         ...
 
     def check(self, x: Float[Tensor, "*rows columns"]) -> None:
-        """Refuse values that have no probability; NaN, which stands for missing, is none of them."""
+        """Raise an error for values outside the support of p. NaN stands for a missing value and is accepted."""
         ...
 
     def expected(self, p: Factorised) -> Float[Tensor, "*rows stated"]:
-        """What is averaged over states to know a missing value: its mean, the probabilities of its categories."""
+        """The statistics of p that imputation averages over states: a mean, or the probabilities of categories."""
         ...
 
     def decide(self, expected: Float[Tensor, "*rows stated"]) -> Float[Tensor, "*rows columns"]:
-        """The value that stands for an average of `expected`."""
+        """The imputed value for averaged statistics of `expected`."""
         ...
 
 
 class Head(nn.Module):
-    """Features to a distribution. This class holds what most likelihoods have in common: Q sees x as it is, every
-    column is known by one number, and nothing is learnt from the rows before training.
+    """A module that turns features into a distribution.
+
+    The defaults of this class are those of most likelihoods: the input of Q is x, a column has one statistic (its
+    mean), and nothing is estimated from the rows before training.
     """
 
     binary: bool = False
@@ -142,17 +144,17 @@ class Head(nn.Module):
         return x
 
     def check(self, x: Float[Tensor, "*rows columns"]) -> None:
-        """Any value will do."""
+        """All values are valid."""
 
     def adapt(self, x: Float[Tensor, "rows columns"]) -> None:
-        """Take the units of the columns from training rows; NaN is missing."""
+        """Set the units of the columns from training rows, in which NaN stands for a missing value."""
 
     def start(self, weight: Float[Tensor, "encoded features"], mean: Float[Tensor, " encoded"], sigma: float) -> None:
-        """Begin with E[encode(x)] = mean + weight h and deviation sigma, as nearly as the distribution can."""
+        """Initialise so that E[encode(x)] = mean + weight h with deviation sigma, at least approximately."""
         raise MemgenError(f"the likelihood {type(self).__name__} has no linear start; use model.start=random")
 
     def centre(self, mean: Float[Tensor, " columns"]) -> None:
-        """Begin with E[x] = mean where the features are zero."""
+        """Initialise so that E[x] = mean where the features are zero."""
         raise MemgenError(f"the likelihood {type(self).__name__} does not start at a mean; use model.start=random")
 
     def expected(self, p: Factorised) -> Float[Tensor, "*rows stated"]:
@@ -164,7 +166,7 @@ class Head(nn.Module):
 
 @torch.no_grad()
 def set_linear(linear: nn.Linear, weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs"]) -> None:
-    """The last inputs get these weights, all others none."""
+    """Give the last inputs these weights, and all other inputs weight zero."""
     linear.weight.zero_()
     linear.weight[:, linear.in_features - weight.shape[1] :] = weight
     linear.bias.copy_(bias)
@@ -177,8 +179,9 @@ def check_values(
     missing: bool = False,
     first: int = 0,
 ) -> None:
-    """Refuse, in one line, values that the model cannot score; with `missing` NaN stands for a missing value. `first`
-    is the number of the first row, where there are others before it."""
+    """Raise an error of one line for values that the model cannot score.
+
+    With `missing` NaN stands for a missing value. `first` is the number of the first row of x in the data set."""
     if x.ndim != 2 or x.shape[0] == 0:
         raise MemgenError(f"{what} must be a table with at least one row, this has shape {tuple(x.shape)}")
     if x.shape[1] != likelihood.columns:

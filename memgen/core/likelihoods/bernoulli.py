@@ -14,7 +14,7 @@ from memgen.core.likelihoods.base import Head, IndependentColumns, set_linear
 from memgen.errors import MemgenError
 
 RAREST = 1e-4
-"""A column that is always 0 or always 1 in the rows begins at this probability of the other."""
+"""Initial probability of the value that a constant column never has."""
 
 
 @dataclass(frozen=True)

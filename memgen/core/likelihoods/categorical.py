@@ -31,7 +31,7 @@ class CategoricalColumns(IndependentColumns):
 
     @property
     def mean(self) -> Float[Tensor, "*rows columns"]:
-        """The expected code; it has a meaning where the categories are ordered, such as grey levels (else: mode)."""
+        """The expected code, which is meaningful for ordered categories, such as grey levels; otherwise use mode."""
         codes = torch.arange(self.logits.shape[-1]).to(self.logits)
         return self.probabilities @ codes
 
@@ -40,13 +40,13 @@ class CategoricalColumns(IndependentColumns):
         return self.logits.argmax(-1).to(self.logits)
 
     def icdf(self, u: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
-        """The number of codes whose cumulative probability u has passed."""
+        """The number of codes whose cumulative probability is at most u."""
         below = self.probabilities.cumsum(-1)[..., :-1]
         return (below <= u.unsqueeze(-1)).sum(-1).to(self.logits)
 
 
 class Categorical(Head):
-    """A linear map to one logit per column and category; Q sees the columns one-hot."""
+    """A linear map to one logit per column and category; the input of Q is one-hot."""
 
     def __init__(self, features: int, columns: int, categories: int) -> None:
         super().__init__(columns, columns * categories)
@@ -55,7 +55,7 @@ class Categorical(Head):
 
     @staticmethod
     def of_levels(features: int, columns: int, floor: float, levels: int) -> Categorical:
-        """For a table, whose kinds of columns are all made alike."""
+        """A head with the signature of `KINDS`, which is the same for all kinds of columns."""
         return Categorical(features, columns, levels)
 
     def forward(self, h: Float[Tensor, "*rows features"]) -> CategoricalColumns:

@@ -15,7 +15,7 @@ from memgen.core.likelihoods.standard import moments
 from memgen.errors import MemgenError
 
 LARGEST = 1e4
-"""Of the number of failures r: from there on the distribution is Poisson in all but name."""
+"""Upper limit of r, the number of failures. The distribution is then close to a Poisson distribution."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class NegativeBinomialColumns(IndependentColumns):
 
     def log_probs(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
         """log G(x+r) - log G(r) - log x! + r log(r/(r+m)) + x log(m/(r+m))"""
-        # In float64: of a large x, m or r these are large numbers that nearly cancel.
+        # In float64: for large x, m or r these are large numbers that nearly cancel.
         r, m, x = self.r.double(), self.mean.double(), x.double()
-        ways = torch.lgamma(x + r) - torch.lgamma(r) - torch.lgamma(x + 1)
-        return (ways - r * torch.log1p(m / r) - x * torch.log1p(r / m)).to(self.mean)
+        log_coefficient = torch.lgamma(x + r) - torch.lgamma(r) - torch.lgamma(x + 1)
+        return (log_coefficient - r * torch.log1p(m / r) - x * torch.log1p(r / m)).to(self.mean)
 
     @property
     def mode(self) -> Float[Tensor, "*rows columns"]:
@@ -45,7 +45,7 @@ class NegativeBinomialColumns(IndependentColumns):
 
 
 class Count(Head):
-    """Two linear maps: to log m, in units of the column's mean, and to log r. Q sees log(1 + x), standardised."""
+    """Two linear maps: to log m, relative to the column's mean, and to log r. Q reads log(1 + x), standardised."""
 
     shift: Tensor
     scale: Tensor
@@ -60,7 +60,7 @@ class Count(Head):
         self.register_buffer("unit", torch.ones(columns))
 
     def forward(self, h: Float[Tensor, "*rows features"]) -> NegativeBinomialColumns:
-        # Far out in training a mean could overflow; no count that a column has is e^20 times its mean.
+        # Without a limit the mean could overflow in training. No count of a column is e^20 times its mean.
         mean = self.unit * torch.exp(self.log_mean(h).clamp(-20, 20))
         r = LARGEST * torch.sigmoid(self.log_r(h) - math.log(LARGEST))
         return NegativeBinomialColumns(mean, r.clamp_min(1e-4))
@@ -73,7 +73,7 @@ class Count(Head):
             raise MemgenError("a count column needs whole numbers from 0 on")
 
     def start(self, weight: Float[Tensor, "columns features"], mean: Float[Tensor, " columns"], sigma: float) -> None:
-        """log m varies as log(1 + x) does, around the column's mean; r is that of a deviation sigma of it."""
+        """log m is linear in h like log(1 + x), around the column's mean; r corresponds to a deviation sigma of it."""
         scale = self.scale.to(weight)
         set_linear(self.log_mean, scale.unsqueeze(1) * weight, scale * mean)
         log_r = -2 * torch.log((sigma * scale).clamp(0.05, 3.0))

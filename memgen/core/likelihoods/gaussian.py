@@ -49,8 +49,8 @@ class GaussianColumns(IndependentColumns):
 class Gaussian(Head):
     """Two linear maps: to the mean and to the log-variance; sigma^2 = exp(raw) + floor^2.
 
-    The floor keeps a column of nearly constant or integer values from buying an infinite density. It is added to the
-    variance, not clamped, so that the gradient never vanishes at once.
+    The floor prevents an infinite density of columns with nearly constant or integer values. It is added to the
+    variance instead of a clamp, so that the gradient does not vanish abruptly.
     """
 
     def __init__(self, features: int, columns: int, floor: float = 0.0) -> None:

@@ -18,7 +18,7 @@ from memgen.core.likelihoods.standard import LogNormalColumns, Positive, Real
 from memgen.errors import MemgenError, unknown
 
 Kind = tuple[str, int]
-"""A column's kind and, of categories, how many there are."""
+"""A column's kind and, for a categorical column, the number of categories."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,14 @@ class MixedColumns(IndependentColumns):
     places: tuple[Int[Tensor, " _"], ...]
     """The columns of each part."""
     back: Int[Tensor, " columns"]
-    """Where each column of the table stands among the parts."""
+    """The position of each column of the table among the joined columns of all parts."""
 
     def log_probs(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
-        return self._join(p.log_probs(x[..., at]) for p, at in zip(self.parts, self.places, strict=True))
+        return self._join(p.log_probs(x[..., index]) for p, index in zip(self.parts, self.places, strict=True))
 
     @property
     def mean(self) -> Float[Tensor, "*rows columns"]:
-        """Of categories the expected code; it has a meaning where they are ordered."""
+        """The mean of each column; for categories the expected code, which is meaningful if they are ordered."""
         return self._join(p.mean for p in self.parts)
 
     @property
@@ -44,7 +44,7 @@ class MixedColumns(IndependentColumns):
         return self._join(p.mode for p in self.parts)
 
     def icdf(self, u: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
-        return self._join(p.icdf(u[..., at]) for p, at in zip(self.parts, self.places, strict=True))
+        return self._join(p.icdf(u[..., index]) for p, index in zip(self.parts, self.places, strict=True))
 
     def _join(self, values: object) -> Tensor:
         return torch.cat(list(values), -1)[..., self.back]  # type: ignore[call-overload]
@@ -61,7 +61,7 @@ KINDS: dict[str, Callable[[int, int, float, int], Head]] = {
 
 
 class Answer(NamedTuple):
-    """How one value is made of many distributions of it: what is averaged over them, and what follows from that."""
+    """How an imputed value is computed from several distributions of it: averaged statistics, and a decision."""
 
     expected: Callable[[Any], Tensor] = lambda p: p.mean
     decide: Callable[[Tensor, int], Tensor] = lambda expected, columns: expected
@@ -69,7 +69,7 @@ class Answer(NamedTuple):
 
 
 def _log_moments(p: LogNormalColumns) -> Tensor:
-    """E[log x] and E[log^2 x]: the mean of x itself would follow the one state that is farthest out."""
+    """E[log x] and E[log^2 x]. The mean of x itself would be dominated by the most extreme state."""
     mean = p.log.mean
     return torch.cat([mean, mean.square() + p.variance], -1)
 
@@ -89,11 +89,11 @@ ANSWERS: dict[str, Answer] = {
         decide=lambda expected, columns: expected.unflatten(-1, (columns, -1)).argmax(-1).to(expected),
     ),
 }
-"""kind of a column -> its answer: a number, a count too, is its mean; a level is the likeliest."""
+"""kind of a column -> its answer: the mean of a number or count, the most probable level of a category."""
 
 
 class Mixed(Head):
-    """One head per kind of column; log p(x|z) is in the units that the table has.
+    """One head per kind of column; log p(x|z) is the density in the units of the table.
 
     >>> head = Mixed(4, 3, [("real", 0), ("categorical", 5), ("real", 0)])
     >>> head(torch.zeros(2, 4)).log_probs(torch.tensor([[0.0, 3.0, 0.5]])).shape
@@ -109,16 +109,17 @@ class Mixed(Head):
             if kind not in KINDS:
                 raise unknown("kind of column", kind, KINDS)
         groups: dict[Kind, list[int]] = {}
-        for place, (kind, levels) in enumerate(kinds):
-            groups.setdefault((kind, levels if kind == "categorical" else 0), []).append(place)
+        for column, (kind, levels) in enumerate(kinds):
+            groups.setdefault((kind, levels if kind == "categorical" else 0), []).append(column)
         places = list(groups.values())
-        heads = [KINDS[kind](features, len(at), floor, levels) for (kind, levels), at in groups.items()]
+        heads = [KINDS[kind](features, len(index), floor, levels) for (kind, levels), index in groups.items()]
         super().__init__(columns, sum(head.encoded for head in heads))
         self.groups = [kind for kind, _ in groups]
         self.parts = nn.ModuleList(heads)
-        for i, at in enumerate(places):
-            self.register_buffer(f"places{i}", torch.tensor(at), persistent=False)
-        self.register_buffer("back", torch.tensor([i for at in places for i in at]).argsort(), persistent=False)
+        for i, index in enumerate(places):
+            self.register_buffer(f"places{i}", torch.tensor(index), persistent=False)
+        order = torch.tensor([column for index in places for column in index])
+        self.register_buffer("back", order.argsort(), persistent=False)
 
     back: Tensor
 
@@ -132,18 +133,18 @@ class Mixed(Head):
 
     @property
     def owners(self) -> Int[Tensor, " encoded"]:
-        return torch.cat([at[part.owners.to(at)] for part, at in self._pairs()])
+        return torch.cat([index[part.owners.to(index)] for part, index in self._pairs()])
 
     def encode(self, x: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows encoded"]:
-        return torch.cat([part.encode(x[..., at]) for part, at in self._pairs()], -1)
+        return torch.cat([part.encode(x[..., index]) for part, index in self._pairs()], -1)
 
     def check(self, x: Float[Tensor, "*rows columns"]) -> None:
-        for part, at in self._pairs():
-            part.check(x[..., at])
+        for part, index in self._pairs():
+            part.check(x[..., index])
 
     def adapt(self, x: Float[Tensor, "rows columns"]) -> None:
-        for part, at in self._pairs():
-            part.adapt(x[..., at])
+        for part, index in self._pairs():
+            part.adapt(x[..., index])
 
     def start(self, weight: Float[Tensor, "encoded features"], mean: Float[Tensor, " encoded"], sigma: float) -> None:
         widths = [part.encoded for part in self.parts]
@@ -157,7 +158,7 @@ class Mixed(Head):
     def decide(self, expected: Float[Tensor, "*rows stated"]) -> Float[Tensor, "*rows columns"]:
         widths = [self._answer(i).width(head) for i, head in enumerate(cast("Iterable[Head]", self.parts))]
         parts = zip(expected.split(widths, -1), self.places, strict=True)
-        decided = [self._answer(i).decide(e, len(at)) for i, (e, at) in enumerate(parts)]
+        decided = [self._answer(i).decide(e, len(index)) for i, (e, index) in enumerate(parts)]
         return torch.cat(decided, -1)[..., self.back]
 
     def _answer(self, part: int) -> Answer:

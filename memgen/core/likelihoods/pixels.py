@@ -15,22 +15,24 @@ from memgen.core.likelihoods.standard import moments
 from memgen.errors import MemgenError
 
 TOP = 255
-"""The largest level; x is v/255."""
+"""The largest level v; x = v/255."""
 FLOOR = 0.05 / TOP
-"""The least scale: nearly all of the probability then falls on one level."""
+"""The smallest scale, at which nearly all of the probability is on one level."""
 
 
 @dataclass(frozen=True)
 class DiscretisedLogisticColumns(IndependentColumns):
-    """A logistic distribution, cut at half levels: p(v) = S((v + 1/2 - m)/s) - S((v - 1/2 - m)/s), S = sigmoid, where
-    the lowest level takes all that lies below it and the highest all above (Salimans and others, 2017).
+    """A logistic distribution rounded to levels (Salimans and others, 2017):
+
+    p(v) = S((v + 1/2 - m)/s) - S((v - 1/2 - m)/s), S = sigmoid. The lowest level also has all probability below it, the
+    highest all above it.
     """
 
     location: Float[Tensor, "*rows columns"]
     scale: Float[Tensor, "*rows columns"]
 
     def log_probs(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
-        """log S(a) + log S(-b) + log(1 - e^(b-a)), which is log(S(a) - S(b)) without a difference of near-equals."""
+        """log S(a) + log S(-b) + log(1 - e^(b-a)), which is log(S(a) - S(b)) without cancellation."""
         above = (x + 0.5 / TOP - self.location) / self.scale
         below = (x - 0.5 / TOP - self.location) / self.scale
         lowest, highest = x < 0.5 / TOP, x > 1 - 0.5 / TOP
@@ -43,12 +45,12 @@ class DiscretisedLogisticColumns(IndependentColumns):
 
     @property
     def mean(self) -> Float[Tensor, "*rows columns"]:
-        """sum_v P(V > v) / 255, as an integral: right to a fraction of a level."""
+        """sum_v P(V > v) / 255, as an integral; the error is a fraction of a level."""
         return self.scale * (F.softplus(self.location / self.scale) - F.softplus((self.location - 1) / self.scale))
 
     @property
     def mode(self) -> Float[Tensor, "*rows columns"]:
-        """The level of the location, or an end that has gathered more."""
+        """The level of the location, or the lowest or highest level if that is more probable."""
         levels = torch.stack([self._level(self.location), *(torch.full_like(self.location, v) for v in (0, 1))])
         best = torch.stack([self.log_probs(level) for level in levels]).argmax(0, keepdim=True)
         return levels.gather(0, best)[0]
@@ -63,7 +65,7 @@ class DiscretisedLogisticColumns(IndependentColumns):
 
 
 class DiscretisedLogistic(Head):
-    """Two linear maps: to the location and to the logarithm of the scale, in units of the pixels of training rows."""
+    """Two linear maps: to the location and to the logarithm of the scale, in units of the training rows' pixels."""
 
     shift: Tensor
     unit: Tensor
@@ -84,12 +86,12 @@ class DiscretisedLogistic(Head):
         return (x - self.shift) / self.unit
 
     def check(self, x: Float[Tensor, "*rows columns"]) -> None:
-        off = (TOP * x - torch.round(TOP * x)).abs() > 1e-3
-        if bool(((x < 0) | (x > 1) | off).any()):
+        between_levels = (TOP * x - torch.round(TOP * x)).abs() > 1e-3
+        if bool(((x < 0) | (x > 1) | between_levels).any()):
             raise MemgenError(f"pixels of 8 bits are v/{TOP} with v = 0 ... {TOP}; these are others")
 
     def adapt(self, x: Float[Tensor, "rows columns"]) -> None:
         mean, deviation = moments(x)
         self.shift.copy_(mean)
-        # A pixel that hardly varies would make its units, and Q's input, too fine.
+        # The unit of an almost constant pixel is limited, because Q's input is divided by it.
         self.unit.copy_(deviation.where(deviation < 1, 0).clamp_min(0.02))

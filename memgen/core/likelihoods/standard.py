@@ -1,4 +1,4 @@
-"""Columns in the user's own units, modelled in units of their own: real and positive numbers."""
+"""Columns of real and of positive numbers, which are standardised inside the model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from memgen.errors import MemgenError
 
 
 def moments(x: Float[Tensor, "rows columns"]) -> tuple[Float[Tensor, " columns"], Float[Tensor, " columns"]]:
-    """Mean and standard deviation of what is there in each column; 0 and 1 where nothing is, or nothing varies.
+    """Mean and standard deviation of each column without missing values; the deviation of a constant column is 1.
 
     >>> moments(torch.tensor([[1.0, 7.0], [3.0, 7.0], [torch.nan, 7.0]]))
     (tensor([2., 7.], dtype=torch.float64), tensor([1., 1.], dtype=torch.float64))
@@ -23,7 +23,7 @@ def moments(x: Float[Tensor, "rows columns"]) -> tuple[Float[Tensor, " columns"]
     x = x.double()
     mean = x.nanmean(0).nan_to_num(0.0)
     deviation = (x - mean).square().nanmean(0).sqrt()
-    # Less than float32 can tell from the mean is none; a column of tiny numbers varies as well as any other.
+    # A deviation below the precision of float32, relative to the mean, counts as zero.
     return mean, torch.where(deviation > 1e-7 * mean.abs(), deviation, 1.0)
 
 
@@ -54,8 +54,8 @@ class ScaledColumns(IndependentColumns):
 class Real(Head):
     """x = shift + scale * y with y Gaussian: shift and scale are the mean and the standard deviation of training rows.
 
-    Q sees y; the density is that of x. sigma >= floor * scale, so that a column of whole or of repeated numbers cannot
-    buy an infinite density.
+    The input of Q is y; the density is that of x. sigma >= floor * scale, which prevents an infinite density of columns
+    with whole or repeated numbers.
     """
 
     shift: Tensor
@@ -80,7 +80,7 @@ class Real(Head):
 
     def start(self, weight: Float[Tensor, "columns features"], mean: Float[Tensor, " columns"], sigma: float) -> None:
         set_linear(self.inner.mean, weight, mean)
-        # The floor is added to the variance later.
+        # `Gaussian.forward` adds the squared floor to the variance.
         variance = max(sigma**2 - self.inner.floor**2, 0.1 * sigma**2)
         set_linear(self.inner.log_variance, torch.zeros_like(weight), torch.full_like(mean, math.log(variance)))
 
@@ -98,7 +98,7 @@ class LogNormalColumns(IndependentColumns):
 
     @property
     def variance(self) -> Float[Tensor, "*rows columns"]:
-        """Of log x."""
+        """The variance of log x."""
         return self.log.scale.square() * torch.exp(self.log.y.log_variance)
 
     @property
@@ -114,7 +114,7 @@ class LogNormalColumns(IndependentColumns):
 
 
 def _log(x: Tensor) -> Tensor:
-    """Where a value is missing x is anything, zero too; what comes of it is masked, but must be finite."""
+    """log x, finite also for the entries of missing values, whose x may be zero and whose results are masked."""
     return torch.log(x.clamp_min(torch.finfo(x.dtype).tiny))
 
 

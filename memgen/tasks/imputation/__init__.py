@@ -2,12 +2,12 @@
 
     p(x_mis | x_obs) = integral of p(x_mis | z) p(z | x_obs) dz
 
-Every method walks through states z_1, z_2, ... at one decoder pass each (methods.py), and the last `keep` of them stand
-for p(z | x_obs), equally or by weight. Three answers follow from the states (answers.py): the mean of the missing
-values, completions drawn from them, and, where the truth is known, its log-likelihood log mean_m p(x_mis | z_m).
+Every method generates states z_1, z_2, ... at one decoder pass each (methods.py). The last `keep` states, with or
+without weights, represent p(z | x_obs). Three results are computed from them (answers.py): the mean of the missing
+values, completions, and, if the true values are known, their log-likelihood log mean_m p(x_mis | z_m).
 
-Chains run in float64, and the noise belongs to the row: in float32 the last bit of a row depends on the rows beside it,
-and a chain that accepts, or draws 0 or 1, magnifies a bit into another path.
+Chains run in float64, and the noise is fixed per row. In float32 the last bit of a row depends on the other rows of the
+batch, and one bit can change whether a chain accepts a proposal or draws 0 or 1.
 """
 
 from memgen.tasks.imputation.answers import Imputation, join

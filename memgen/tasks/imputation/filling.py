@@ -1,4 +1,4 @@
-"""`impute`: rows in, their missing values filled in."""
+"""`impute`: fill in the missing values of rows."""
 
 from __future__ import annotations
 
@@ -35,11 +35,12 @@ def impute(
     batch_size: int = 250,
     keys: Sequence[int] | None = None,
 ) -> Imputation:
-    """Fill in the entries of the rows that are not observed; in x they may hold anything, NaN too.
+    """Fill in the missing values of rows. In x a missing value may be any number, or NaN.
 
-    `steps` decoder passes a row, of which the last `keep` count (default: the method's own part); `draws` completions,
-    each a draw from p(x|z) of a state or, with `smooth`, its mean, for binary data that stand for grey levels. Row i
-    depends neither on the batches nor on the rows beside it. Without a method: `importance`, or `gibbs` for draws.
+    A row takes `steps` decoder passes, one per state. The last `keep` states are used (default: that of the method).
+    `draws` completions are made, each a sample from p(x|z) of a state or, with `smooth`, its mean, for binary data that
+    represent grey levels. Row i depends neither on the batches nor on the other rows. The default method is
+    `importance`, with `draws` it is `gibbs`, and for a model that was built with `mask` it is `observed`.
 
     >>> from memgen.recipes.build import build
     >>> from memgen.recipes.settings import Recipe
@@ -65,14 +66,14 @@ def imputations(
     batch_statistics: bool = False,
     keys: Sequence[int] | None = None,
 ) -> Generator[Imputation, None, None]:
-    """The same, a batch of rows at a time, for progress bars. With `batch_statistics` batch norm uses the statistics of
-    the batch at hand, as the paper's authors did; rows then depend on the rows beside them.
+    """`impute` of one batch of rows after the other, to show progress. With `batch_statistics` batch norm uses the
+    statistics of the batch, as the paper's authors did; a row then depends on the other rows of its batch.
     """
     name = method_for(method, draws, model.mask)
     chosen = METHODS[name]
     keep = chosen.kept(steps) if keep is None else keep
     _check_counts(steps, keep, draws, chosen)
-    # Near-equal batches: where batch norm uses a batch's statistics, a short last one would have others.
+    # Batches of nearly equal size: with `batch_statistics` a short last batch would have different statistics.
     parts = torch.arange(len(rows)).tensor_split(math.ceil(len(rows) / batch_size) or 1)
     for part in parts:
         check_incomplete(model, rows.rows(part), name, int(part[0]) if len(part) else 0)
@@ -94,7 +95,7 @@ def imputations(
 
 
 def _with_mask(batch: Batch) -> Batch:
-    """The batch, with a mask of what is observed, even where that is everything."""
+    """The batch with a mask of observed entries, also if all are observed."""
     observed = torch.ones_like(batch.x, dtype=torch.bool) if batch.observed is None else batch.observed
     return Batch(batch.x, observed, batch.label)
 
@@ -103,14 +104,14 @@ def _keys(part: Int[Tensor, " B"], keys: Sequence[int] | None) -> Sequence[int]:
     return part.tolist() if keys is None else [keys[i] for i in part.tolist()]
 
 
-def _check_finite(result: Imputation, before: int) -> None:
-    """Under an unbounded likelihood, a poor encoder, or values that are like nothing it has seen, can drive a chain
-    further and further away."""
+def _check_finite(result: Imputation, first: int) -> None:
+    """Raise an error if a chain has diverged. That happens with an unbounded likelihood, for a poor encoder or for
+    values far from all training rows."""
     lost = (~result.mean.isfinite()).any(-1)
     if bool(lost.any()):
         raise MemgenError(
             f"the values that were filled in grew beyond all bounds in {int(lost.sum())} of {len(lost)} rows, first in "
-            f"row {before + int(lost.nonzero()[0, 0]) + 1}: what is observed there lies far from all training rows, or "
+            f"row {first + int(lost.nonzero()[0, 0]) + 1}: what is observed there lies far from all training rows, or "
             "this model's encoder does not fit its decoder; leave such rows out, or train it longer"
         )
 
@@ -120,7 +121,7 @@ def _check_counts(steps: int, keep: int, draws: int, method: Method) -> None:
         raise MemgenError(f"steps must be at least 2, not {steps}")
     most = (
         steps - 1 if method.weighted and not method.masked else steps
-    )  # other weighted states need a completion to start from
+    )  # `importance` needs a completion to start from
     if not 1 <= keep <= most:
         raise MemgenError(f"with {steps} steps the number of states to keep must lie between 1 and {most}, not {keep}")
     if not 0 <= draws <= keep:
@@ -128,7 +129,7 @@ def _check_counts(steps: int, keep: int, draws: int, method: Method) -> None:
 
 
 def check_incomplete(model: GenerativeModel, batch: Batch, method: str, first: int = 0) -> None:
-    """Refuse, in one line, observed values that the method cannot use; `first` is the number of the first row."""
+    """Raise an error of one line for observed values that the method cannot use; `first` is the first row's number."""
     likelihood, chosen = model.likelihood, METHODS[method]
     if chosen.masked and not model.mask:
         raise MemgenError(f"the method {method} is for models that were trained with model.mask=true; this one was not")

@@ -1,4 +1,4 @@
-"""The imputation methods: generators of states (model, batch, burn, noise) -> states without end."""
+"""The imputation methods: functions (model, batch, burn, noise) -> an endless iterator over states."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from memgen.tasks.imputation.states import (
 )
 
 AUTHORS_BATCH = 1000
-"""Images whose statistics the authors' program normalised with."""
+"""Batch size of the authors' program, whose batch norm uses the statistics of the batch."""
 COMPLETIONS = 25
-"""Completions whose q proposes, at most: each costs a density at every step."""
+"""Maximum number of completions whose q is in the proposal; each adds a density to every step."""
 PRIOR = 0.1
-"""Part of the proposals of importance sampling that comes from the prior."""
+"""Fraction of the proposals of importance sampling that comes from the prior."""
 
 
 def chain(
@@ -42,7 +42,7 @@ def chain(
     noise: Iterator[StepNoise],
     fill: Callable[[Factorised, Tensor], Tensor],
 ) -> Iterator[State]:
-    """Encode the completed rows, draw z ~ q(z|x), fill in what is missing; from the completion x on, without end."""
+    """An endless chain from the completion x on: encode the rows, draw z ~ q(z|x), fill in the missing values."""
     for eps in noise:
         p = decoded(model, batch, model.infer(model.encode(completed(batch, x)), eps.normal).z)
         x = complete(batch, fill(p, eps.uniform))
@@ -50,14 +50,14 @@ def chain(
 
 
 def paper(model: GenerativeModel, batch: Batch, burn: int, noise: Iterator[StepNoise]) -> Iterator[State]:
-    """The paper's: missing values start uniform in [0, 1] and become the decoder's mean at every step."""
+    """The paper's method: missing values start uniform in [0, 1] and become the decoder's mean at every step."""
     x = complete(batch, next(noise).uniform)
     return chain(model, batch, x, noise, fill=lambda p, u: p.mean)
 
 
 def gibbs(model: GenerativeModel, batch: Batch, burn: int, noise: Iterator[StepNoise]) -> Iterator[State]:
-    """Pseudo-Gibbs (Rezende et al., 2014): missing values are drawn from p(x|z). Its law is p(x_mis|x_obs) if q(z|x) is
-    exactly p(z|x).
+    """Pseudo-Gibbs (Rezende et al., 2014): missing values are drawn from p(x|z). The stationary distribution is
+    p(x_mis|x_obs) if q(z|x) is exactly p(z|x).
     """
     first = from_prior(model, batch, noise)
     yield first
@@ -69,8 +69,8 @@ def mwg(model: GenerativeModel, batch: Batch, burn: int, noise: Iterator[StepNoi
 
         r = p(x, z') q(z|x) / (p(x, z) q(z'|x)),
 
-    then the missing values are drawn from p(x|z). The law of the chain tends to p(x_mis|x_obs), whatever q is
-    (Mattei and Frellsen, 2018). The first half of the burn-in accepts everything, to leave a bad start.
+    then the missing values are drawn from p(x|z). The stationary distribution is p(x_mis|x_obs) for any q
+    (Mattei and Frellsen, 2018). The first half of the burn-in accepts every proposal, to leave a poor start.
     """
     eps = next(noise)
     z = model.prior(eps.normal, batch)
@@ -91,13 +91,14 @@ def mwg(model: GenerativeModel, batch: Batch, burn: int, noise: Iterator[StepNoi
 
 
 def importance(model: GenerativeModel, batch: Batch, burn: int, noise: Iterator[StepNoise]) -> Iterator[State]:
-    """Self-normalised importance sampling. A short Gibbs chain completes the rows; the completions x_1 ... x_R of its
-    second half propose z, in turn, or now and then the prior. The weights know only what was observed:
+    """Self-normalised importance sampling. A short Gibbs chain completes the rows. The proposals of z come in turn
+    from q(z|x_r) of the completions x_1 ... x_R of its second half, and sometimes from the prior. The weights depend
+    only on observed values:
 
         w = p(x_obs, z) / (a p(z) + (1 - a) mean_r q(z | x_r)),    a = PRIOR
 
-    One completion alone would be too narrow a proposal wherever much is missing; with a part of the prior no weight can
-    exceed p(x_obs | z) / a, whatever q is (defensive importance sampling: Hesterberg, 1995).
+    A single completion would be too narrow a proposal if many values are missing. Because of the prior, no weight
+    exceeds p(x_obs | z) / a for any q (defensive importance sampling: Hesterberg, 1995).
     """
     encodings = []
     for step, state in enumerate(islice(gibbs(model, batch, burn, noise), burn)):
@@ -105,7 +106,7 @@ def importance(model: GenerativeModel, batch: Batch, burn: int, noise: Iterator[
         if step >= burn // 2 and (step - burn // 2) % math.ceil((burn - burn // 2) / COMPLETIONS) == 0:
             encodings.append(model.encode(completed(batch, state.x)))
     for m, eps in enumerate(noise):
-        by_prior = eps.accept < PRIOR  # row by row, so that every number of states has its part of the prior
+        by_prior = eps.accept < PRIOR  # per row, so that the fraction holds for any number of states
         from_q = model.infer(encodings[m % len(encodings)], eps.normal).z
         from_p = model.prior(eps.normal, batch)
         z = tuple(select(by_prior, a, b, rows=1) for a, b in zip(from_p, from_q, strict=True))
@@ -121,7 +122,7 @@ def observed(model: GenerativeModel, batch: Batch, burn: int, noise: Iterator[St
 
         z ~ q(z | x_obs),    w = p(x_obs, z) / q(z | x_obs)
 
-    The rows are encoded once, and every state counts.
+    The rows are encoded once, and all states are used.
     """
     encoding = model.encode(batch)
     for eps in noise:
@@ -130,14 +131,14 @@ def observed(model: GenerativeModel, batch: Batch, burn: int, noise: Iterator[St
 
 
 def _weighted(batch: Batch, p: Factorised, log_p_z: Float[Tensor, " B"], log_q: Float[Tensor, " B"]) -> State:
-    """A state of weight p(x_obs|z) p(z) / q(z)."""
-    # A proposal may be so far out that nothing of it is finite: it weighs nothing.
+    """A state with weight p(x_obs|z) p(z) / q(z)."""
+    # A proposal so extreme that its weight is not finite gets weight zero.
     log_w = (p.log_prob(batch.x, batch.observed) + log_p_z - log_q).nan_to_num(nan=-torch.inf)
     return State(complete(batch, p.mean), p, log_w, torch.ones_like(log_w, dtype=torch.bool))
 
 
 def from_prior(model: GenerativeModel, batch: Batch, noise: Iterator[StepNoise]) -> State:
-    """A start that is possible under any likelihood: z ~ p(z), and what is missing from p(x|z)."""
+    """An initial state that is valid for any likelihood: z ~ p(z), and missing values from p(x|z)."""
     eps = next(noise)
     p = decoded(model, batch, model.prior(eps.normal, batch))
     return equally(complete(batch, p.sample(eps.uniform)), p)
@@ -145,21 +146,21 @@ def from_prior(model: GenerativeModel, batch: Batch, noise: Iterator[StepNoise])
 
 @dataclass(frozen=True)
 class Method:
-    """An imputation method: a function (model, batch, burn, noise) -> states without end, of which the first `burn` are
-    not kept.
+    """An imputation method: a function (model, batch, burn, noise) -> an endless iterator over states, of
+    which the first `burn` are not used.
     """
 
     states: Callable[[GenerativeModel, Batch, int, Iterator[StepNoise]], Iterator[State]]
     grey: bool = False
-    """Whether grey levels in [0, 1] will do under a Bernoulli; else x must be what the likelihood models, 0 or 1."""
+    """Whether a Bernoulli likelihood accepts grey levels in [0, 1]; otherwise x must be 0 or 1."""
     fills_means: bool = False
-    """Whether missing values become means, which is what grey data ask for and a categorical encoder cannot read."""
+    """Whether missing values are replaced by means, which suits grey data and is impossible for categories."""
     keep: float = 0.5
-    """The last part of the steps that counts; 0: the very last state alone."""
+    """Fraction of the steps, at the end, whose states are used; 0: only the last state."""
     weighted: bool = False
     """Whether the states have weights; else they are a chain."""
     masked: bool = False
-    """Whether it is for models that were built with `mask`, whose Q reads incomplete rows."""
+    """Whether the method needs a model that was built with `mask`, whose Q reads incomplete rows."""
 
     def kept(self, steps: int) -> int:
         return max(1, round(self.keep * steps))
@@ -175,15 +176,15 @@ METHODS: dict[str, Method] = {
 """name -> an imputation method."""
 
 DEFAULT = "importance"
-"""The best mean on validation images at equal decoder passes (docs/imputation.md)."""
+"""The default method, with the best means on validation images at equal cost (docs/imputation.md)."""
 DEFAULT_MASKED = "observed"
-"""Where Q was trained on incomplete rows."""
+"""The default method for models that were trained on incomplete rows."""
 DEFAULT_DRAWS = "gibbs"
-"""For completions: its likelihood is level with the best, and all its states are different, not the few with weight."""
+"""The default method for completions: its likelihood equals the best one, and all its states are different."""
 
 
 def method_for(name: str | None, draws: int, masked: bool = False) -> str:
-    """The named method, or the default for what is asked of a model that was built with `mask`, or not."""
+    """The named method, or the default for `draws` and for `masked`, whether the model was built with `mask`."""
     chosen = name or (DEFAULT_MASKED if masked else DEFAULT_DRAWS if draws else DEFAULT)
     if chosen not in METHODS:
         raise unknown("imputation method", chosen, METHODS)

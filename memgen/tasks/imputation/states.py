@@ -1,4 +1,4 @@
-"""A state of a chain or of a sampler: a completion of every row, and the distribution that it came from."""
+"""A state of a chain or a sampler: a completion of every row, and the distribution that it was drawn from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class State(NamedTuple):
     """One state of every row."""
 
     x: Float[Tensor, "B D"]
-    """The rows, completed: where states have weights by the means of p, else by draws."""
+    """The completed rows: by the means of p if states have weights, otherwise by draws."""
     p: Factorised
     """p(x|z) of the state's z."""
     log_weight: Float[Tensor, " B"]
@@ -26,7 +26,7 @@ class State(NamedTuple):
 
 
 def decoded(model: GenerativeModel, batch: Batch, z: Levels) -> Factorised:
-    """p(x|z) of K = 1 sample; what is missing of a row is drawn beside what is observed, so columns are independent."""
+    """p(x|z) of K = 1 sample. Its columns must be independent, so that missing values can be drawn alone."""
     return factorised(model.decode(tuple(level[0] for level in z), batch), "imputation")
 
 
@@ -36,23 +36,23 @@ def completed(batch: Batch, x: Float[Tensor, "B D"]) -> Batch:
 
 
 def complete(batch: Batch, values: Float[Tensor, "B D"]) -> Float[Tensor, "B D"]:
-    """x where it is observed, else the values."""
+    """x in observed entries, `values` in all others."""
     assert batch.observed is not None
     return batch.x.where(batch.observed, values)
 
 
 def equally(x: Float[Tensor, "B D"], p: Factorised) -> State:
-    """A state that counts as much as any other, and was accepted."""
+    """An accepted state with the same weight as all others."""
     return State(x, p, x.new_zeros(len(x)), torch.ones(len(x), dtype=torch.bool, device=x.device))
 
 
 def total(terms: Terms) -> Float[Tensor, " B"]:
-    """Over the levels, of K = 1 sample."""
+    """The sum of the terms of K = 1 sample over the levels."""
     return sum(terms[1:], terms[0])[0]
 
 
 def select(chosen: Bool[Tensor, " B"], new: Tensor, old: Tensor, rows: int = 0) -> Tensor:
-    """Row by row the new or the old; `rows` is the axis of the rows."""
+    """Per row the new value if chosen, otherwise the old one; `rows` is the axis of the rows."""
     shape = [1] * new.ndim
     shape[rows] = len(chosen)
     return torch.where(chosen.view(shape), new, old)
@@ -62,13 +62,13 @@ D = TypeVar("D")
 
 
 def select_fields(chosen: Bool[Tensor, " B"], new: D, old: D) -> D:
-    """The same for every field of a distribution; what both share, such as the bias of a head, stays as it is."""
+    """`select` for every field of a distribution, except objects that both share, such as the bias of a head."""
     pairs = [(getattr(new, field.name), getattr(old, field.name)) for field in fields(cast(Any, new))]
     return type(new)(*(_selected(chosen, a, b) for a, b in pairs))
 
 
 def _selected(chosen: Bool[Tensor, " B"], new: Any, old: Any) -> Any:
-    """A field may be a distribution itself, or several of them."""
+    """`select` for a tensor, a distribution or a tuple of them."""
     if new is old:
         return new
     if isinstance(new, tuple):

@@ -1,6 +1,6 @@
-"""The layers with memory of a model, and how to read or replace what passes between their parts.
+"""The layers with memory of a model, and hooks that read or replace the values between their parts.
 
-Nothing in the model knows about inspection. A forward hook on `attention` reads h_a, or takes one slot out of it; a
+The model has no code for inspection. A forward hook on `attention` reads h_a, or sets the weight of one slot to zero; a
 hook on `memory` replaces h_m; a hook on `dense` replaces h_g.
 """
 
@@ -19,7 +19,7 @@ from memgen.core.memory import Preference
 from memgen.errors import MemgenError
 
 MOST_SLOTS = 10_000
-"""Every slot is decoded, silenced and drawn by itself."""
+"""Limit of an inspection, which decodes, removes and draws every slot separately."""
 
 
 class Place(NamedTuple):
@@ -35,20 +35,20 @@ class Place(NamedTuple):
 
 @runtime_checkable
 class NamedLayers(Protocol):
-    """A model that says in which order its layers with memory are counted."""
+    """A model that names its layers with memory."""
 
     def memory_layers(self) -> dict[str, MemoryLayer]: ...
 
 
 def places(model: Module) -> list[Place]:
-    """The layers with memory, by the names that the model gives them, from the data upwards; else as modules."""
+    """The layers with memory, by the names of `memory_layers`, from the data upwards; otherwise by module names."""
     if isinstance(model, NamedLayers):
         return [Place(name, layer) for name, layer in model.memory_layers().items()]
     return [Place(name, module) for name, module in model.named_modules() if isinstance(module, MemoryLayer)]
 
 
 def require_memory(model: Module) -> list[Place]:
-    """The same, of a model that can be inspected."""
+    """`places`, with an error if the model cannot be inspected."""
     if not (layers := places(model)):
         raise MemgenError("this model has no memory to look into; train one with model.slots, such as digits-mem-vae")
     if (most := max(place.slots for place in layers)) > MOST_SLOTS:
@@ -58,7 +58,7 @@ def require_memory(model: Module) -> list[Place]:
 
 @contextmanager
 def hooked(module: nn.Module, change: Callable[[Any], Any]) -> Iterator[None]:
-    """Inside, what the module returns is change(what it returned); None leaves it."""
+    """A context in which the module's output is replaced by change(output), unless that is None."""
     handle = module.register_forward_hook(lambda module, inputs, output: change(output))
     try:
         yield
@@ -67,12 +67,12 @@ def hooked(module: nn.Module, change: Callable[[Any], Any]) -> Iterator[None]:
 
 
 def replaced(place: Place, value: float) -> Any:
-    """Inside, h_m of this layer is a constant: its memory is disabled."""
+    """A context in which h_m of this layer is a constant: its memory is disabled."""
     return hooked(place.layer.memory, lambda h_m: torch.full_like(h_m, value))
 
 
 def without(place: Place, slot: int) -> Any:
-    """Inside, one slot of this layer is never read."""
+    """A context in which one slot of this layer has weight zero."""
 
     def silence(h_a: Preference) -> Preference:
         index = torch.arange(h_a.weights.shape[-1], device=h_a.weights.device) if h_a.index is None else h_a.index
@@ -82,7 +82,7 @@ def without(place: Place, slot: int) -> Any:
 
 
 def dense(h_a: Preference, slots: int) -> Float[Tensor, "*rows slots"]:
-    """The weight of every slot, where an attention names only the chosen ones."""
+    """The weights of all slots; zero for those that a sparse attention has not chosen."""
     if h_a.index is None:
         return h_a.weights
     return h_a.weights.new_zeros(*h_a.weights.shape[:-1], slots).scatter_add(-1, h_a.index, h_a.weights)

@@ -1,4 +1,4 @@
-"""What the rows read: preferences for slots, their summary, and how they go with classes."""
+"""Preferences of rows for slots: their summary, and their relation to classes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from memgen.tasks.inspection.places import Place, dense, hooked, require_memory
 
 CHUNK = 1000
 DEAD = 0.1
-"""A slot is called dead if in no image it gets this part of an even share, 1/slots, of the preference."""
+"""A slot is dead if its preference is below this fraction of the mean, 1/slots, in every row."""
 
 
 @torch.no_grad()
 def preferences(model: GenerativeModel, rows: Rows, *, seed: int = 0) -> dict[str, Float[Tensor, "N slots"]]:
-    """h_a of every row for one z ~ q(z|x), divided by its sum: which part of its reading falls on each slot. Where a
-    layer reads at every position of an image, the mean over the positions.
+    """h_a of every row for one z ~ q(z|x), divided by its sum. If a layer reads at every position of an
+    image, the mean over the positions.
 
     >>> from memgen.recipes.build import build
     >>> from memgen.recipes.settings import Recipe
@@ -41,7 +41,7 @@ def preferences(model: GenerativeModel, rows: Rows, *, seed: int = 0) -> dict[st
         for place in layers:
 
             def keep(h_a: Preference, place: Place = place) -> None:
-                parts[place.name].append(_share(h_a, place).cpu())
+                parts[place.name].append(_normalised(h_a, place).cpu())
 
             stack.enter_context(hooked(place.layer.attention, keep))
         for where in chunks(rows, CHUNK):
@@ -52,11 +52,11 @@ def preferences(model: GenerativeModel, rows: Rows, *, seed: int = 0) -> dict[st
     return {name: torch.cat(part) for name, part in parts.items()}
 
 
-def _share(h_a: Preference, place: Place) -> Float[Tensor, "B slots"]:
-    """Of K = 1 sample: every slot's part of the reading of each row."""
+def _normalised(h_a: Preference, place: Place) -> Float[Tensor, "B slots"]:
+    """h_a of K = 1 sample, divided by its sum."""
     h = dense(h_a, place.slots)[0]
-    share = h / h.sum(-1, keepdim=True).clamp_min(1e-30)
-    return share if share.ndim == 2 else share.flatten(1, -2).mean(1)
+    normalised = h / h.sum(-1, keepdim=True).clamp_min(1e-30)
+    return normalised if normalised.ndim == 2 else normalised.flatten(1, -2).mean(1)
 
 
 def by_class(h: Float[Tensor, "N slots"], labels: Int[Tensor, " N"]) -> Float[Tensor, "classes slots"]:
@@ -70,8 +70,9 @@ def correlation(a: Float[Tensor, "classes columns"]) -> Float[Tensor, "classes c
 
 
 def resemblance(a: Float[Tensor, "classes classes"], b: Float[Tensor, "classes classes"]) -> float | None:
-    """How alike two correlation matrices are: the correlation of what stands above their diagonals; None where that has
-    no meaning, with fewer than three classes or where nothing varies.
+    """Similarity of two correlation matrices: the correlation of the entries above their diagonals.
+
+    None with fewer than three classes, or if the entries of a matrix are all equal.
 
     >>> a = torch.corrcoef(torch.randn(5, 9))
     >>> round(resemblance(a, a) or 0.0, 5)
@@ -86,21 +87,21 @@ def resemblance(a: Float[Tensor, "classes classes"], b: Float[Tensor, "classes c
 
 
 class Usage(NamedTuple):
-    """How the rows spread their reading over the slots."""
+    """The distribution of the rows' preferences over the slots."""
 
     share: Float[Tensor, " slots"]
-    """Mean part of the preference."""
+    """Mean preference over rows."""
     used: Float[Tensor, " slots"]
-    """Part of the rows that give the slot more than an even share."""
+    """Fraction of the rows whose preference for the slot exceeds 1/slots."""
     top: Float[Tensor, " slots"]
-    """Part of the rows that prefer it to all others."""
+    """Fraction of the rows that prefer the slot to all others."""
     entropy: float
-    """Of a row's preference, in nats, mean over rows; e to that power is an effective number of slots."""
+    """Entropy of a row's preference, in nats, mean over rows; exp(entropy) is an effective number of slots."""
     dead: list[int]
 
 
 def usage(h: Float[Tensor, "N slots"]) -> Usage:
-    """From preferences that sum to one per row.
+    """The summary of preferences that sum to one per row.
 
     >>> result = usage(torch.eye(3)[:2])
     >>> result.share, result.dead

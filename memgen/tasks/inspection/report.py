@@ -1,4 +1,4 @@
-"""All of it together, as one record."""
+"""The whole inspection of a model's memory as one record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from memgen.tasks.inspection.slots import Ablation, ablation, disabled_samples, 
 
 @dataclass(frozen=True)
 class LayerInspection:
-    """What is known of the memory of one layer."""
+    """The results for the memory of one layer."""
 
     name: str
     usage: Usage
@@ -30,16 +30,16 @@ class LayerInspection:
     """Mean preference of each class."""
     correlation: Float[Tensor, "classes classes"] | None
     pixel_resemblance: float | None
-    """Of the class correlations here and those of raw pixels."""
+    """`resemblance` of the correlation by the memory and that of raw pixels."""
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """What is known of a model's memory."""
+    """The results for all memories of a model."""
 
     layers: list[LayerInspection]
     labels: list[int] | list[str]
-    """The classes, by number or by name; empty where there are none."""
+    """The classes, by number or by name; empty without classes."""
     pixels: Float[Tensor, "classes classes"] | None
     """Correlation between the classes' mean images, or rows."""
     disabled: dict[str, Float[Tensor, "n D"]]
@@ -49,7 +49,7 @@ class Inspection:
 
 
 SHOWN = 10
-"""Slots whose picture is shown with its neighbours."""
+"""Number of slots whose picture is shown with its neighbours."""
 
 
 def inspect(
@@ -63,19 +63,21 @@ def inspect(
     seed: int = 0,
     tick: Callable[[int], None] = lambda rows: None,
 ) -> Inspection:
-    """Everything above. `batch` has rows to read the preferences from (grey images, as in the paper) and, where they
-    have classes, their labels; `scored` rows whose log p(x) is compared (binary for a Bernoulli likelihood); `train`
-    rows in which neighbours are looked for. The classes' correlation by the memory is compared with that by `values`
-    of the rows, x itself if none are given.
+    """The inspection of a model.
+
+    `batch` has the rows whose preferences are computed (grey images, as in the paper), with labels of any classes.
+    `scored` has the rows whose log p(x) is compared (binary for a Bernoulli likelihood). `train` has the rows among
+    which neighbours are searched. The correlation of the classes by the memory is compared with that by `values` of
+    the rows, by default x.
     """
     labels, layers = batch.label, require_memory(model)
     classes = [] if labels is None else labels[labels != UNKNOWN].unique().tolist()
     raw = filled(batch.values if values is None else values)
     pixels = correlation(by_class(raw, labels)) if labels is not None and len(classes) > 1 else None
-    shares = preferences(model, batch, seed=seed)
+    preferences_of = preferences(model, batch, seed=seed)
 
-    def look(place: Place) -> LayerInspection:
-        h, pictures = shares[place.name], slot_pictures(model, place)
+    def inspect_layer(place: Place) -> LayerInspection:
+        h, pictures = preferences_of[place.name], slot_pictures(model, place)
         use = usage(h)
         shown = use.share.argsort(descending=True)[:SHOWN].tolist()
         mean = None if labels is None else by_class(h, labels)
@@ -93,4 +95,6 @@ def inspect(
         )
 
     disabled = disabled_samples(model, seed=seed)
-    return Inspection([look(place) for place in layers], classes, pixels, disabled, len(batch), len(scored), samples)
+    return Inspection(
+        [inspect_layer(place) for place in layers], classes, pixels, disabled, len(batch), len(scored), samples
+    )

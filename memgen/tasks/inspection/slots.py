@@ -1,4 +1,4 @@
-"""What slots are for: their pictures, what each adds to log p(x), and samples without memory."""
+"""The effect of slots: decoded pictures, the contribution of each to log p(x), and samples without memory."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ from memgen.tasks.inspection.places import Place, hooked, replaced, require_memo
 from memgen.tasks.sampling import one, sample
 
 ROWS_AT_ONCE = 10_000
-"""Samples of rows that pass through P together while slots are silenced."""
+"""Samples of rows that pass through P together in an ablation."""
 
 
 @torch.no_grad()
 def slot_pictures(model: GenerativeModel, place: Place) -> Float[Tensor, "slots D"]:
-    """What each slot alone looks like: h_g := 0, h_m := the slot, decoded."""
+    """Each slot alone, decoded: h_g := 0, h_m := the slot."""
     M = cast(Tensor, place.layer.memory.M)
-    given = Batch.unobserved(len(M), model.likelihood.columns).to(M)
+    unobserved = Batch.unobserved(len(M), model.likelihood.columns).to(M)
     zeros = tuple(M.new_zeros(1, len(M), d) for d in model.latent)
 
     def no_h_g(activation: Activation) -> Activation:
         return Activation(activation.pre, torch.zeros_like(activation.output))
 
     def slots(h_m: Tensor) -> Tensor:
-        """Row i reads slot i, at every position where there are several."""
+        """Row i reads slot i, at every position of an image."""
         between = [1] * (h_m.ndim - (3 if h_m.shape[0] == 1 and h_m.ndim > 2 else 2))
         return M.view(len(M), *between, -1).expand_as(h_m)
 
     with evaluating(model), hooked(place.layer.dense, no_h_g), hooked(place.layer.memory, slots):
-        p = model.decode(one(model.prior(zeros, given)), given)
+        p = model.decode(one(model.prior(zeros, unobserved)), unobserved)
         return factorised(p, "the picture of a slot").mean.cpu()
 
 
 class Ablation(NamedTuple):
-    """What each slot adds to log p(x), in nats: intact minus silenced."""
+    """The contribution of each slot to log p(x), in nats: with the slot minus without it."""
 
     mean: Float[Tensor, " slots"]
     standard_error: Float[Tensor, " slots"]
-    """Over rows, paired."""
+    """The standard error over rows, paired."""
 
 
 @torch.no_grad()
@@ -64,8 +64,9 @@ def ablation(
     seed: int = 0,
     tick: Callable[[int], None] = lambda rows: None,
 ) -> Ablation:
-    """Silence one slot after the other and score the rows again, with the very same z: importance estimates of log p(x)
-    with so many samples. Q has no memory, so z and q(z|x) stay as they are. `tick` is given the rows scored since.
+    """Importance estimates of log p(x) with `samples` samples, with and without each slot, for the same z.
+
+    Q has no memory, so that z and q(z|x) do not change. `tick` gets the number of rows scored since its last call.
     """
     losses = []
     with evaluating(model):
@@ -110,7 +111,7 @@ def disabled_samples(model: GenerativeModel, n: int = 20, *, seed: int = 0) -> d
 def nearest(
     pictures: Float[Tensor, "N D"], rows: Float[Tensor, "M D"], k: int = 3
 ) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:
-    """The k nearest rows to each picture: Euclidean distance, and which they are."""
+    """The k rows nearest to each picture: Euclidean distance and index."""
     best = torch.cdist(pictures, rows).topk(min(k, len(rows)), largest=False)
     return best.values, best.indices
 
