@@ -31,7 +31,7 @@ def figures(tally: Tally, kills: Kills, seed: int, minutes: float) -> str:
         )
     lines += ["", "| command | kills | ends compared and the same |", "|---|---|---|"]
     lines += [f"| {name} | {n:,} | {kills.ends[name]:,} |" for name, n in sorted(kills.kills.items())]
-    lines += ["", f"{kills.in_write:,} kills left a half-written file under the name that only such files have."]
+    lines += ["", f"Kills that left a half-written file under the name that only such files have: {kills.in_write:,}."]
     return "\n".join(lines) + "\n"
 
 
