@@ -62,6 +62,14 @@ class Job:
         return (self.schedule, self.seed, self.split) == (self.row.schedule, SEED, 0)
 
     @property
+    def analyses(self) -> tuple[str, ...]:
+        """What is analysed beside log p(x): everything of a row's own result, and what the row asks of a training by
+        the paper's schedule."""
+        if self.main:
+            return self.row.analyses
+        return self.row.paper_schedule if (self.schedule, self.seed, self.split) == (OWN, SEED, 0) else ()
+
+    @property
     def shipped_as(self) -> str:
         """What its weights are called in the zoo."""
         return self.row.name if self.main else self.name

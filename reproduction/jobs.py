@@ -118,14 +118,14 @@ def reproduce(job: Job, place: Place) -> dict[str, Any]:
         if str(scoring.samples) not in found["more"]:
             found["more"][str(scoring.samples)] = beside(scoring, job.row.scorings[0], run, saved, data)
             keep(path, found)
-    for name in job.row.analyses if job.main else ():
+    for name in job.analyses:
         if name not in found["analyses"]:
             numbers, figures, by_example = ANALYSES[name](run, saved, data)
             keep_examples(job, place, saved, name, by_example)
             for figure in figures:
                 make_folder(place.results / "figures")
-                write_atomically(place.results / "figures" / f"{job.row.name}-{figure.name}.png", figure.png)
-            captions = {f"{job.row.name}-{figure.name}.png": figure.caption for figure in figures}
+                write_atomically(place.results / "figures" / f"{job.shipped_as}-{figure.name}.png", figure.png)
+            captions = {f"{job.shipped_as}-{figure.name}.png": figure.caption for figure in figures}
             found["analyses"][name] = numbers | {"figures": captions}
             keep(path, found)
     return found
@@ -170,7 +170,7 @@ def missing(job: Job, found: dict[str, Any]) -> list[str]:
     """What a result does not have yet."""
     more = [str(scoring.samples) for scoring in job.row.scorings[1:]]
     lacking = [f"{samples} samples" for samples in more if samples not in found["more"]]
-    return lacking + [name for name in job.row.analyses if job.main and name not in found["analyses"]]
+    return lacking + [name for name in job.analyses if name not in found["analyses"]]
 
 
 def keep(path: Path, found: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from reproduction.job import read_json, read_result
 from reproduction.likelihoods import differences, others, table
 from reproduction.overview import LEVEL, MARK, Results, overview
 from reproduction.rows import FREY, MNIST, OCR, ROWS
-from reproduction.section6 import claims, imputation, memory_differences, slots, svm, sweep
+from reproduction.section6 import claims, imputation, memory_differences, paper_schedule, slots, svm, sweep
 from reproduction.sweep import swept
 from reproduction.text import grid
 
@@ -45,7 +45,7 @@ def page(folder: Path) -> str:
     results = {name: found for name in ROWS if (found := read_result(folder / f"{name}.json")) is not None}
     remarks = read_json(folder / REMARKS) or {}
     shared = swept(folder)
-    compared = memory_differences(folder)
+    compared, by_paper = memory_differences(folder), paper_schedule(folder)
     parts = [
         OPENING,
         overview(results, ledger.marks(folder)),
@@ -53,8 +53,8 @@ def page(folder: Path) -> str:
         *(table(results, name) for name in (MNIST, OCR, FREY)),
         differences(folder),
         others(folder),
-        imputation(results, compared),
-        svm(results, compared),
+        imputation(results, by_paper, compared),
+        svm(results, by_paper, compared),
         claims(results),
         slots(results),
         sweep(shared),

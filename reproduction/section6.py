@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reproduction.job import SEED
+from reproduction.job import SEED, Job, Place, read_result
 from reproduction.pairs import by_schedule
-from reproduction.rows import IMPUTATION_PAPER, ROWS, SLOT_PAPER, SVM_PAPER
+from reproduction.rows import IMPUTATION_PAPER, OWN, ROWS, SLOT_PAPER, SVM_PAPER
 from reproduction.text import grid, number
 
 MEMORY_PAIR = ("mnist-mem-vae", "mnist-vae")
@@ -23,25 +23,40 @@ def memory_differences(folder: Path) -> Compared:
     return entries[0].get("analyses", {}) if entries else {}
 
 
-def imputation(results: Results, compared: Compared) -> str:
+def paper_schedule(folder: Path) -> Results:
+    """The results of the rows that are analysed after a training by the paper's schedule, too."""
+    place = Place(folder, folder)
+    found = {row.name: read_result(Job(row, OWN).result(place)) for row in ROWS.values() if row.paper_schedule}
+    return {name: result for name, result in found.items() if result is not None}
+
+
+def analysed(analysis: str, name: str, results: Results, by_paper: Results) -> list[tuple[str, dict[str, Any]]]:
+    """(model and schedule, numbers) of an analysis of a row: its own result, then that by the paper's schedule."""
+    whose = ((ROWS[name].model, results), (f"{ROWS[name].model}, the paper's schedule", by_paper))
+    return [
+        (model, found)
+        for model, own in whose
+        if (found := own.get(name, {}).get("analyses", {}).get(analysis)) is not None
+    ]
+
+
+def imputation(results: Results, by_paper: Results, compared: Compared) -> str:
     """Table 2."""
     rows = []
     for pattern, paper in IMPUTATION_PAPER.items():
         for name, theirs in paper.items():
-            analysis = results.get(name, {}).get("analyses", {}).get("imputation")
-            if analysis is None:
-                continue
-            exact, batch = (analysis["patterns"][pattern][key] for key in ("exact_statistics", "batch_statistics"))
-            rows.append(
-                (
-                    pattern,
-                    ROWS[name].model,
-                    number(theirs, digits=4),
-                    number(exact["mse"], exact["standard_error"], 4),
-                    number(batch["mse"], batch["standard_error"], 4),
-                    "at or below" if batch["mse"] <= theirs else "above",
+            for model, analysis in analysed("imputation", name, results, by_paper):
+                exact, batch = (analysis["patterns"][pattern][key] for key in ("exact_statistics", "batch_statistics"))
+                rows.append(
+                    (
+                        pattern,
+                        model,
+                        number(theirs, digits=4),
+                        number(exact["mse"], exact["standard_error"], 4),
+                        number(batch["mse"], batch["standard_error"], 4),
+                        "at or below" if batch["mse"] <= theirs else "above",
+                    )
                 )
-            )
     if not rows:
         return "## Table 2, imputation\n\nNot done."
     heads = (
@@ -78,13 +93,13 @@ def imputation_differences(compared: Compared) -> str:
     return f"\n\n{grid(heads, rows)}" if rows else ""
 
 
-def svm(results: Results, compared: Compared) -> str:
+def svm(results: Results, by_paper: Results, compared: Compared) -> str:
     rows = []
     for name, paper in SVM_PAPER.items():
-        if (analysis := results.get(name, {}).get("analyses", {}).get("svm")) is not None:
-            ours = f"{analysis['accuracy']:.2%} ± {analysis['standard_error']:.2%}"
-            ours += "" if analysis["converged"] else " (the solver stopped before its tolerance)"
-            rows.append((ROWS[name].model, f"{paper:.2%}", ours, f"{100 * (analysis['accuracy'] - paper):+.2f}"))
+        for model, numbers in analysed("svm", name, results, by_paper):
+            ours = f"{numbers['accuracy']:.2%} ± {numbers['standard_error']:.2%}"
+            ours += "" if numbers["converged"] else " (the solver stopped before its tolerance)"
+            rows.append((model, f"{paper:.2%}", ours, f"{100 * (numbers['accuracy'] - paper):+.2f}"))
     text = "## A linear SVM on the last deterministic layer of Q\n\n"
     text += grid(("model", "paper", "ours", "points more"), rows) if rows else "Not done."
     if (analysis := compared.get("svm right")) is not None:
