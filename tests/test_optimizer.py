@@ -164,7 +164,7 @@ def test_gradients_and_parameters_that_have_moved_are_found_again() -> None:
     optimizers = Adam(kept, averages[0]), Adam(asked, averages[1])
 
     def step() -> None:
-        optimizers[1].accelerated = None
+        optimizers[1].accelerated.clear()
         for optimizer in optimizers:
             optimizer.step(SETTINGS)
         for one, other in ((kept, asked), averages):
@@ -174,13 +174,13 @@ def test_gradients_and_parameters_that_have_moved_are_found_again() -> None:
     for model in (kept, asked):
         model.M.grad, model.b.grad = (place.clone() for place in places)
     step()
-    found = optimizers[0].accelerated
+    kept_steps = [*optimizers[0].accelerated]
     for model in (kept, asked):  # other numbers at the same places
         assert model.M.grad is not None
         model.M.grad.mul_(-3)
     step()
     if library.library() is not None:
-        assert optimizers[0].accelerated is found
+        assert [*optimizers[0].accelerated] == kept_steps != []
     for model in (kept, asked):  # another gradient, ...
         model.M.grad = torch.full((40, 6), 0.5)
     step()
@@ -194,7 +194,23 @@ def test_gradients_and_parameters_that_have_moved_are_found_again() -> None:
         average.share_memory()
     step()
     copied = copy.deepcopy(optimizers[0])
-    assert copied.accelerated is None
+    assert not copied.accelerated
+
+
+def test_batches_of_two_sizes_keep_two_accelerated_steps() -> None:
+    """The planned steps of two batch sizes alternate between two sets of gradients."""
+    model, averaged = Table(), Table()
+    optimizer = Adam(model, averaged)
+    gradients = [(torch.full((40, 6), value), torch.full((6,), value)) for value in (1.0, 2.0)]
+    seen = []
+    for model.M.grad, model.b.grad in [*gradients, *gradients]:
+        optimizer.step(SETTINGS)
+        seen.append([*optimizer.accelerated])
+    if library.library() is not None:
+        assert len(seen[1]) == 2
+        assert seen[1] == seen[2] == seen[3]
+    optimizer.clear()
+    assert not optimizer.accelerated
 
 
 def test_what_the_kernels_are_told_of_dense_gradients_stays_beside_sparse_ones() -> None:
@@ -206,12 +222,12 @@ def test_what_the_kernels_are_told_of_dense_gradients_stays_beside_sparse_ones()
         )
         model.b.grad = b
         optimizer.step(SETTINGS)
-        found.append(optimizer.accelerated)
+        found.append([*optimizer.accelerated])
     if library.library() is None:
-        assert found == [None, None]
+        assert found == [[], []]
     else:
-        assert found[0] is found[1]
-        assert found[0].values == [model.b]
+        assert found[0] == found[1]
+        assert [step.values for step in found[0]] == [[model.b]]
 
 
 def test_a_copy_of_all_that_trains_keeps_its_average() -> None:

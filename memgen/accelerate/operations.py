@@ -211,7 +211,7 @@ class Operation:
             return self.parameters[name].c_types, self.parameters[name].members
         return (["const long *"], ["p"]) if name in self.lists else (["long"], ["n"])
 
-    @property
+    @cached_property
     def members(self) -> list[str]:
         """Of all operands of a call, in order."""
         return [member for name in self.arguments if name != "worker" for member in self._argument(name)[1]]

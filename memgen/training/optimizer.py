@@ -13,6 +13,7 @@ Weight decay reaches a row in the steps that read it.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -93,14 +94,16 @@ class Adam:
             )
             for name, parameter in model.named_parameters()
         ]
-        self.accelerated: AdamStep | None = None
+        self.accelerated: deque[AdamStep] = deque(maxlen=2)
+        """Steps for the latest gradients. Two, because the batches of an epoch have at most two sizes, and the planned
+        step of each size has its own gradients."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "accelerated": None}  # it holds addresses of tensors, which differ in a copy
+        return {**self.__dict__, "accelerated": deque(maxlen=2)}  # an AdamStep holds addresses, which differ in a copy
 
     def clear(self) -> None:
         """Forget the gradients."""
-        self.accelerated = None
+        self.accelerated.clear()
         for slot in self.slots:
             slot.value.grad = None
 
@@ -111,16 +114,25 @@ class Adam:
         dense = [slot for slot in self.slots if slot.last is None]
         sparse = [slot for slot in self.slots if slot.last is not None and slot.value.grad is not None]
         read = [self._read(slot, settings) for slot in sparse]
-        if self.accelerated is None or not self.accelerated.stands(read):
-            self.accelerated = accelerate.optimizer_step([slot.moments for slot in dense], read)
+        accelerated = self._accelerated(dense, read)
         changed = [slot for slot in dense if slot.value.grad is not None]
-        if self.accelerated is not None:
-            norm = self.accelerated(self._numbers(settings), read)
+        if accelerated is not None:
+            norm = accelerated(self._numbers(settings), read)
         else:
             norm = self._plain(changed, read, settings)
         # as if autograd had seen the change
         increment_version([slot.value for slot in (*changed, *sparse)])
         return norm
+
+    def _accelerated(self, dense: list[Slot], read: list[Rows]) -> AdamStep | None:
+        """The accelerated step for the present gradients, if they are supported."""
+        for step in self.accelerated:
+            if step.stands(read):
+                return step
+        new = accelerate.optimizer_step([slot.moments for slot in dense], read)
+        if new is not None:
+            self.accelerated.append(new)
+        return new
 
     def _decay(self, settings: Settings) -> float:
         """The decay of the average; its first value is a copy of the weights."""
