@@ -26,6 +26,7 @@ class Wishes(NamedTuple):
     out: Path
     data: str | None
     size: str | None
+    levels: int | None
     likelihood: str | None
     kinds: tuple[str, ...]
     changes: tuple[str, ...]
@@ -92,9 +93,11 @@ def data_settings(wishes: Wishes, base: Recipe | None) -> Data:
         if is_path(wishes.data):
             settings = replace(settings, name=as_path(wishes.data))
         elif wishes.data in DATASETS:
-            settings = replace(settings, size="", kinds=())
+            settings = replace(settings, size="", levels=0, kinds=())
     if wishes.size is not None:
         settings = replace(settings, size=wishes.size)
+    if wishes.levels is not None:
+        settings = replace(settings, levels=wishes.levels)
     if wishes.kinds:
         settings = replace(settings, kinds=wishes.kinds)
     return Recipe(data=settings).override([text for text in wishes.changes if _key(text).startswith("data.")]).data
@@ -114,8 +117,11 @@ def likelihood_for(wishes: Wishes, base: Recipe | None, run: Run | None) -> str:
 
 def complete(wishes: Wishes, base: Recipe | None, settings: Data, loaded: Loaded, run: Run | None) -> Recipe:
     """Every setting: those of the recipe, then those that the data need, then the user's changes."""
-    recipe = replace(made_for(loaded) if base is None else base, data=settings)
+    recipe = replace(made_for(loaded, settings.train_on) if base is None else base, data=settings)
     if wishes.data is not None and not (run is not None and wishes.recipe is None):
+        if base is not None and base.data.name != settings.name:
+            about = f"a model of {loaded.data.name}, with the settings of {wishes.recipe}"
+            recipe = replace(recipe, about=about)  # not the recipe's own words about its data
         mask = recipe.model.mask or has_missing(loaded)
         recipe = replace(recipe, model=replace(recipe.model, likelihood="auto", mask=mask))
     if wishes.likelihood:
@@ -128,9 +134,9 @@ def has_missing(loaded: Loaded) -> bool:
     return any(part is not None and bool(part.isnan().any()) for part in parts)
 
 
-def made_for(loaded: Loaded) -> Recipe:
-    """The recipe `auto`."""
-    rows, columns = loaded.data.train.shape
+def made_for(loaded: Loaded, train_on: str) -> Recipe:
+    """The recipe `auto`, for the rows of these splits."""
+    rows, columns = loaded.data.rows(train_on).shape
     schema = loaded.form.columns if loaded.data.likelihood == "mixed" else None
     encoded = columns if schema is None else schema.encoded
     return auto_recipe(rows, columns, encoded, image=bool(loaded.form.shape))

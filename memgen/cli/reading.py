@@ -60,6 +60,7 @@ def load(settings: Data, likelihood: str = "auto", columns: Columns | None = Non
         data = read_own(
             path,
             size=parse_size(settings.size),
+            levels=settings.levels,
             likelihood=likelihood,
             kinds=parse_kinds(settings.kinds) if columns is None else None,
             header=settings.header,
@@ -106,6 +107,8 @@ def read_for(saved: Saved, name: str | None, split: str = "test", whole: bool = 
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
     settings = replace(recipe.data, name=locate(recipe.data.name, origin) if name is None else name)
+    if saved.form.shape and is_path(recipe.data.name) and is_path(settings.name):
+        settings = replace(settings, levels=saved.form.levels)
     named = name in (None, recipe.data.name)
     seen = None if named or not whole else saved.trained_on
     loaded = load(settings, recipe.model.likelihood, saved.form.columns if is_path(settings.name) else None, seen)

@@ -35,6 +35,12 @@ from memgen.cli.options import FILE, RecipeName, RunPath, Whole, compile_option,
 )
 @click.option("--size", metavar="HxW", help="Make your images this size, as in 28x28: cropped, then resized.")
 @click.option(
+    "--levels",
+    type=click.IntRange(1, 255),
+    metavar="N",
+    help="The largest level of a pixel of your images, as 15 of 4 bits (default: 1 or 255, as the pixels show).",
+)
+@click.option(
     "--likelihood",
     metavar="NAME",
     help="p(x|z); auto: mixed for tables, bernoulli or discretised_logistic for images.",
@@ -71,6 +77,7 @@ def command(
     out: Path,
     data: str | None,
     size: str | None,
+    levels: int | None,
     likelihood: str | None,
     kinds: tuple[str, ...],
     changes: tuple[str, ...],
@@ -95,5 +102,5 @@ def command(
     from memgen.cli.training import train
     from memgen.runs.session import Options
 
-    wishes = Wishes(recipe, out, data, size, likelihood, kinds, changes, start, schedule, resume)
+    wishes = Wishes(recipe, out, data, size, levels, likelihood, kinds, changes, start, schedule, resume)
     return train(wishes, Options(device, until, checkpoint_every, compiled, tensorboard))

@@ -46,6 +46,8 @@ class Dataset:
     """Per split, where the rows have classes."""
     scale: str = "as given"
     """How the stored values became the values of x."""
+    levels: int = 255
+    """What a pixel of an image was divided by."""
     classes: tuple[str, ...] = ()
     """The name of each label, where they have names."""
     columns: Columns | None = None

@@ -37,7 +37,7 @@ class Form:
     @staticmethod
     def of(data: Dataset) -> Form:
         """The form of the user's own data."""
-        return Form(data.shape, data.columns, classes=data.classes)
+        return Form(data.shape, data.columns, data.levels, data.classes)
 
     @property
     def kinds(self) -> tuple[tuple[str, int], ...]:

@@ -19,7 +19,7 @@ from memgen.data.columns import Columns
 from memgen.data.csv_files import read_csv
 from memgen.data.dataset import SPLITS, Dataset, labels
 from memgen.data.kinds import check_kinds, given_kinds
-from memgen.data.own_images import RawImages, find_images, images_of_array, read_folder
+from memgen.data.own_images import RawImages, find_images, images_of_array, levels_of, read_folder
 from memgen.data.own_tables import Expected, RawTable, arrange, read_parquet, table_of_array, take_labels
 from memgen.data.values import Coded, tidy
 from memgen.errors import MemgenError, unknown
@@ -58,6 +58,7 @@ def read_own(
     path: Path,
     *,
     size: tuple[int, int] | None = None,
+    levels: int = 0,
     likelihood: str = "auto",
     kinds: Mapping[str, str] | None = None,
     header: str = "auto",
@@ -69,7 +70,8 @@ def read_own(
     """A .csv, .tsv, .parquet, .npy or .npz file or a folder of images, split 80 : 10 : 10 by the seed; with `whole`
     every split is all the rows, in their order: for data that no training has seen.
 
-    `size`: height and width that images are made to have. `kinds`: of columns, by name; those not given are
+    `size`: height and width that images are made to have. `levels`: the largest level of their pixels, by which these
+    are divided; 0: as the pixels show. `kinds`: of columns, by name; those not given are
     inferred from the values. `columns`: read the table by this schema, that of a trained model. `likelihood` is put
     into the Dataset; "auto" is "mixed" for tables, and for images "bernoulli" if they have two levels, else
     "discretised_logistic". `report(done, total)` is called while images are read.
@@ -84,7 +86,7 @@ def read_own(
         rows = dict.fromkeys(SPLITS, np.arange(len(data))) if whole else split_rows(len(data), seed)
         name = path.resolve().name
         if isinstance(data, RawImages):
-            return _images(name, data, rows, likelihood, kinds, columns)
+            return _images(name, data, rows, levels, likelihood, kinds, columns)
         if size is not None:
             raise MemgenError("a size is for images, and this is a table; images in an array are (N, height, width)")
         return _table(name, data, rows, likelihood, kinds, columns)
@@ -178,6 +180,7 @@ def _images(
     name: str,
     images: RawImages,
     rows: dict[str, NDArray[np.intp]],
+    levels: int,
     likelihood: str,
     kinds: Mapping[str, str] | None,
     columns: Columns | None,
@@ -185,10 +188,11 @@ def _images(
     if kinds or columns is not None:
         what = "kinds of columns are for tables" if kinds else "the model was trained on a table"
         raise MemgenError(f"{what}, and these are images")
-    two = images.two_levels
+    levels = levels_of(images, levels)
+    two = images.has_only(0, levels)
     if likelihood == "auto":
         likelihood = "bernoulli" if two else "discretised_logistic"
-    x = _parts(images.rows(), rows)
+    x = _parts(images.rows(levels), rows)
     codes, classes = class_codes(images.labels)
     return Dataset(
         name,
@@ -199,7 +203,8 @@ def _images(
         likelihood=likelihood,
         stochastic=likelihood == "bernoulli" and not two,
         labels=_labels(codes, rows),
-        scale="0/1" if likelihood == "bernoulli" and two else "v/255",
+        scale="0/1" if likelihood == "bernoulli" and two else f"v/{levels}",
+        levels=levels,
         classes=classes,
     )
 

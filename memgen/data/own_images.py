@@ -15,6 +15,9 @@ from PIL import Image, ImageOps
 from memgen.data.pictures import PICTURES, ImageReadError, open_picture
 from memgen.errors import MemgenError
 
+BYTE = 255
+DARKEST = 63
+"""Arrays and images whose largest pixel is at most this may have fewer levels than 256."""
 NAMED = 3
 """How many unreadable files a message names."""
 
@@ -34,21 +37,38 @@ class RawImages:
     def __len__(self) -> int:
         return len(self.pixels)
 
-    @property
-    def two_levels(self) -> bool:
-        """Whether every pixel that is not missing is 0 or 255."""
-        middle = (self.pixels != 0) & (self.pixels != 255)
+    def has_only(self, *levels: int) -> bool:
+        """Whether every pixel that is not missing has one of these levels."""
+        allowed = np.isin(np.arange(BYTE + 1), levels)
+        others = ~allowed[self.pixels]
         if self.missing is not None:
-            middle &= ~_over_channels(self.missing, self.pixels)
-        return not bool(middle.any())
+            others &= ~_over_channels(self.missing, self.pixels)
+        return not bool(others.any())
 
-    def rows(self) -> Shaped[NDArray[np.float32], "N D"]:
-        """v/255, NaN where a pixel is missing."""
-        levels = (np.arange(256) / 255).astype(np.float32)
-        x = levels[self.pixels]
+    def rows(self, levels: int) -> Shaped[NDArray[np.float32], "N D"]:
+        """v/levels, NaN where a pixel is missing."""
+        x = (np.arange(256) / levels).astype(np.float32)[self.pixels]
         if self.missing is not None:
             x[self.missing] = np.nan
         return x.reshape(len(x), -1)
+
+
+def levels_of(images: RawImages, given: int) -> int:
+    """The largest level of a pixel: the given one; else the upper one of two levels, or 255 where the largest pixel is
+    not so dark that its levels might be 0 ... 15, say."""
+    largest = int(images.pixels.max())
+    if given:
+        if largest > given:
+            raise MemgenError(f"the largest pixel is {largest}, above --levels {given} (in a recipe: data.levels)")
+        return given
+    if images.has_only(0, largest):
+        return largest if largest else BYTE
+    if largest <= DARKEST:
+        raise MemgenError(
+            f"the largest pixel is {largest} of {BYTE}. If the levels are 0 to {largest}, say --levels {largest}; if "
+            f"these are dark images of 8 bits, say --levels {BYTE} (in a recipe: data.levels)"
+        )
+    return BYTE
 
 
 def _over_channels(missing: NDArray[np.bool_], pixels: NDArray[np.uint8]) -> NDArray[np.bool_]:
@@ -153,17 +173,29 @@ def _grey(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def images_of_array(
     path: Path, values: NDArray[Any], labels: NDArray[Any] | None, size: tuple[int, int] | None
 ) -> RawImages:
-    """(N, height, width), (N, height, width, 1) or (N, height, width, 3) bytes, or truth values."""
+    """(N, height, width), (N, height, width, 1) or (N, height, width, 3) bytes, or two levels of any type."""
     if values.ndim == 4 and values.shape[3] == 1:
         values = values[..., 0]
     if values.ndim == 4 and values.shape[3] != 3:
         raise MemgenError(f"{path} has shape {values.shape}; images are (N, height, width) or (N, height, width, 3)")
-    if values.dtype == bool:
-        values = values.astype(np.uint8) * np.uint8(255)
-    if values.dtype != np.uint8:
-        raise MemgenError(
-            f"{path} has shape {values.shape} and type {values.dtype}; images must be uint8, from 0 to 255"
-        )
+    values = _as_bytes(path, values)
     if size is not None and values.shape[1:3] != size:
         values = np.stack([_sized(Image.fromarray(image), size) for image in values])
     return RawImages(np.ascontiguousarray(values), None, labels)
+
+
+def _as_bytes(path: Path, values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Pixels as bytes: two levels of any type become 0 and 255, unless they are bytes of which the lower one is 0."""
+    low, high = values.min(), values.max()
+    if values.dtype == np.uint8 and low == 0:
+        return values
+    if low < high and bool(((values == low) | (values == high)).all()):
+        return np.where(values == high, np.uint8(BYTE), np.uint8(0))
+    if values.dtype == bool:
+        return values.astype(np.uint8) * np.uint8(BYTE)
+    if np.issubdtype(values.dtype, np.integer) and low >= 0 and high <= BYTE:
+        return values.astype(np.uint8)
+    raise MemgenError(
+        f"{path} has shape {values.shape} and type {values.dtype}, with values from {low:g} to {high:g}; images must "
+        f"be whole numbers from 0 to {BYTE}, or have two levels"
+    )

@@ -11,6 +11,7 @@ import torch
 from memgen.core.layers import NORMS
 from memgen.core.likelihoods import LIKELIHOODS, Gaussian, Head
 from memgen.core.likelihoods.mixed import Kind
+from memgen.core.likelihoods.pixels import TOP
 from memgen.core.model import DGM, Conditional
 from memgen.core.noise import Purpose, stream
 from memgen.core.specification import DenseSpec, LayerSpec, Reading, build_layers, output_of
@@ -67,6 +68,7 @@ def build(recipe: Recipe, columns: int | None = None, kinds: Sequence[Kind] = ()
     heads: dict[str, dict[str, Any]] = {
         "gaussian": {"floor": settings.sigma_floor},
         "categorical": {"categories": settings.categories},
+        "discretised_logistic": {"top": recipe.data.levels or TOP},
         "mixed": {"kinds": kinds, "floor": settings.sigma_floor or TABLE_FLOOR},
     }
     name = likelihood_name(recipe)

@@ -131,8 +131,8 @@ def _of_data(data: Data) -> Iterator[str]:
         parse_kinds(data.kinds)
     except MemgenError as error:
         yield f"data: {error}"
-    if data.name in DATASETS and (data.size or data.kinds):
-        yield f"data.size and data.kinds are for your own data, and {data.name} is a data set that has its own"
+    if data.name in DATASETS and (data.size or data.kinds or data.levels):
+        yield f"data.size, levels and kinds are for your own data, and {data.name} is a data set that has its own"
 
 
 def _of_model(model: Model) -> Iterator[str]:

@@ -47,6 +47,12 @@ class Data:
         default="train", description="the rows to train on; with train+valid nothing is held out"
     )
     size: str = Field(default="", description="own images: made to have this size, as in 28x28; empty: as they are")
+    levels: int = Field(
+        default=0,
+        ge=0,
+        le=255,
+        description="own images: the largest level of a pixel, by which pixels are divided; 0: as the pixels show",
+    )
     kinds: Texts = Field(default=(), description="own tables: kinds of columns that are given, as in age=count")
     header: Annotated[str, choice(*HEADERS)] = Field(
         default="auto", description="own tables: whether the first line has names"

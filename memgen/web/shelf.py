@@ -173,6 +173,7 @@ def _user_data(saved: Saved) -> Dataset | None:
     return read_own(
         path,
         size=parse_size(settings.size),
+        levels=saved.form.levels if saved.form.shape else 0,
         likelihood=saved.recipe.model.likelihood,
         kinds=parse_kinds(settings.kinds) if saved.form.columns is None else None,
         header=settings.header,

@@ -1,4 +1,4 @@
-"""Pixels of 8 bits."""
+"""Pixels with a few levels, such as the 256 of a byte."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from memgen.core.likelihoods.standard import moments
 from memgen.errors import MemgenError
 
 TOP = 255
-"""The largest level v; x = v/255."""
-FLOOR = 0.05 / TOP
-"""The smallest scale, at which nearly all of the probability is on one level."""
+"""The largest level v of a byte; x = v/255."""
+FLOOR = 0.05
+"""The smallest scale in units of a level, at which nearly all of the probability is on one level."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,15 @@ class DiscretisedLogisticColumns(IndependentColumns):
 
     location: Float[Tensor, "*rows columns"]
     scale: Float[Tensor, "*rows columns"]
+    top: int = TOP
+    """The largest level v; x = v/top."""
 
     def log_probs(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
         """log S(a) + log S(-b) + log(1 - e^(b-a)), which is log(S(a) - S(b)) without cancellation."""
-        above = (x + 0.5 / TOP - self.location) / self.scale
-        below = (x - 0.5 / TOP - self.location) / self.scale
-        lowest, highest = x < 0.5 / TOP, x > 1 - 0.5 / TOP
-        inner = torch.log(-torch.expm1(-1 / (TOP * self.scale)))
+        above = (x + 0.5 / self.top - self.location) / self.scale
+        below = (x - 0.5 / self.top - self.location) / self.scale
+        lowest, highest = x < 0.5 / self.top, x > 1 - 0.5 / self.top
+        inner = torch.log(-torch.expm1(-1 / (self.top * self.scale)))
         return (
             F.logsigmoid(above).masked_fill(highest, 0)
             + F.logsigmoid(-below).masked_fill(lowest, 0)
@@ -45,7 +47,7 @@ class DiscretisedLogisticColumns(IndependentColumns):
 
     @property
     def mean(self) -> Float[Tensor, "*rows columns"]:
-        """sum_v P(V > v) / 255, as an integral; the error is a fraction of a level."""
+        """sum_v P(V > v) / top, as an integral; the error is a fraction of a level."""
         return self.scale * (F.softplus(self.location / self.scale) - F.softplus((self.location - 1) / self.scale))
 
     @property
@@ -59,9 +61,8 @@ class DiscretisedLogisticColumns(IndependentColumns):
         edge = torch.finfo(u.dtype).eps / 2
         return self._level(self.location + self.scale * torch.logit(u.clamp(edge, 1 - edge)))
 
-    @staticmethod
-    def _level(x: Tensor) -> Tensor:
-        return torch.round(TOP * x).clamp(0, TOP) / TOP
+    def _level(self, x: Tensor) -> Tensor:
+        return torch.round(self.top * x).clamp(0, self.top) / self.top
 
 
 class DiscretisedLogistic(Head):
@@ -70,8 +71,9 @@ class DiscretisedLogistic(Head):
     shift: Tensor
     unit: Tensor
 
-    def __init__(self, features: int, columns: int) -> None:
+    def __init__(self, features: int, columns: int, top: int = TOP) -> None:
         super().__init__(columns)
+        self.top = top
         self.location = linear(features, columns)
         self.log_scale = linear(features, columns)
         self.register_buffer("shift", torch.full((columns,), 0.5))
@@ -80,15 +82,16 @@ class DiscretisedLogistic(Head):
     def forward(self, h: Float[Tensor, "*rows features"]) -> DiscretisedLogisticColumns:
         location = self.shift + self.unit * self.location(h)
         # sqrt(3)/pi is the scale of a logistic distribution of unit variance.
-        return DiscretisedLogisticColumns(location, 0.5513 * self.unit * torch.exp(self.log_scale(h)) + FLOOR)
+        scale = 0.5513 * self.unit * torch.exp(self.log_scale(h)) + FLOOR / self.top
+        return DiscretisedLogisticColumns(location, scale, self.top)
 
     def encode(self, x: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
         return (x - self.shift) / self.unit
 
     def check(self, x: Float[Tensor, "*rows columns"]) -> None:
-        between_levels = (TOP * x - torch.round(TOP * x)).abs() > 1e-3
+        between_levels = (self.top * x - torch.round(self.top * x)).abs() > 1e-3
         if bool(((x < 0) | (x > 1) | between_levels).any()):
-            raise MemgenError(f"pixels of 8 bits are v/{TOP} with v = 0 ... {TOP}; these are others")
+            raise MemgenError(f"pixels are v/{self.top} with v = 0 ... {self.top}; these are others")
 
     def adapt(self, x: Float[Tensor, "rows columns"]) -> None:
         mean, deviation = moments(x)
