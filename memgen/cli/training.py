@@ -60,12 +60,13 @@ def about_data(ready: Prepared) -> dict[str, Any]:
 def tell_data(loaded: Loaded, ready: Prepared) -> None:
     """Print the size of the data, and the kind of every column."""
     data, form = loaded.data, loaded.form
-    parts = {split: data.rows(split) for split in SPLITS}
-    missing = sum(int(rows.isnan().sum()) for rows in parts.values())
+    missing = sum(int(data.rows(split).isnan().sum()) for split in SPLITS)
+    on = ready.recipe.data.train_on
+    parts = {split: len(data.rows(split)) for split in dict.fromkeys((on, "valid", "test")) if f"+{split}" not in on}
     what = "row" if not form.shape else "image"
     size = f" of {' x '.join(map(str, form.shape))}" if form.shape else f" of {count(data.train.shape[1], 'column')}"
-    split = ", ".join(f"{len(rows):,} {name}" for name, rows in parts.items())
-    say(f"{loaded.path}: {count(loaded.rows, what)}{size} ({split}), {missing:,} values missing")
+    sizes = ", ".join(f"{rows:,} {split}" for split, rows in parts.items())
+    say(f"{loaded.path}: {count(loaded.rows, what)}{size} ({sizes}), {missing:,} values missing")
     if form.classes:
         names = ", ".join(form.classes[:5]) + (", ..." if len(form.classes) > 5 else "")
         say(f"classes: {len(form.classes)} ({names})")

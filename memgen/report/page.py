@@ -13,7 +13,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 import memgen
 from memgen.data.output import write_atomically
 from memgen.data.values import some
-from memgen.recipes.settings import Recipe, recipe_names
 from memgen.report.figures.base import Figure
 from memgen.report.gather import STEPS, Gathered, Subject, paired_difference, same_data
 from memgen.tasks.density import standard_error
@@ -109,12 +108,8 @@ def title(gathered: Sequence[Gathered]) -> str:
 
 
 def about(subject: Subject) -> str:
-    """The description in the recipe, unless it comes from a shipped recipe for other data."""
-    recipe = subject.saved.recipe
-    shipped = map(Recipe.named, recipe_names())
-    if any(other.about == recipe.about and other.data.name != recipe.data.name for other in shipped):
-        return f"a model of {Path(recipe.data.name).name}"
-    return recipe.about or f"a model of {subject.data.name}"
+    """The description in the recipe. That of a recipe for other data is replaced when training begins."""
+    return subject.saved.recipe.about or f"a model of {subject.data.name}"
 
 
 def sections(gathered: Sequence[Gathered], seed: int) -> Iterator[Section]:

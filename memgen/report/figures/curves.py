@@ -11,8 +11,8 @@ from memgen.report.figures.base import COLOURS, STYLE, Figure, canvas
 
 LINES = {
     "bound": ("training bound, mean over the epoch", "-", 0),
-    "train_bound": ("training rows, exact statistics", "o-", 2),
-    "valid_bound": ("validation rows, exact statistics", "s-", 1),
+    "train_bound": ("training rows", "o-", 2),
+    "valid_bound": ("validation rows", "s-", 1),
 }
 """Key of a metric -> its label, style and colour."""
 
@@ -42,19 +42,23 @@ def training_curves(metrics: list[dict[str, Any]], limits: tuple[float, float] |
         axes.set_xlabel("epoch")
         axes.set_ylabel("bound, nats")
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), fontsize=7)  # above: no line runs there
-    caption = (
-        "The bound on log p(x) while training, higher is better; very low bounds of the first epochs are left out."
-    )
-    if any("train_bound" in line for line in metrics):
-        caption += " Points are scored with more samples and exact batch-norm statistics than the line."
-    if any("valid_bound" in line for line in metrics):
+    caption = "The bound on log p(x) while training, higher is better."
+    if _lowest(metrics) < axes.get_ylim()[0]:
+        caption += " Lower bounds of the first epochs are left out."
+    if any("train_bound" in line or "valid_bound" in line for line in metrics):
         caption += (
-            " Where that of validation rows falls while that of training rows rises, the model over-fits; where it "
-            "stays level, more training gains nothing on new rows."
+            " Points are bounds on rows that stay the same (evaluate_samples in the settings); the line is the mean of "
+            "the steps of an epoch."
         )
+    if any("valid_bound" in line for line in metrics):
+        caption += " Where that of validation rows falls while that of training rows rises, the model over-fits."
     return Figure(
         "training", caption, drawn, table=[{key: line.get(key) for key in _keys(metrics)} for line in metrics]
     )
+
+
+def _lowest(metrics: list[dict[str, Any]]) -> float:
+    return min(float(line[key]) for line in metrics for key in LINES if key in line)
 
 
 def _keys(metrics: list[dict[str, Any]]) -> list[str]:
