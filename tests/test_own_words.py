@@ -27,6 +27,6 @@ def test_other_data_than_the_recipes_are_named_and_counted(
 
 
 def test_a_caption_says_that_bounds_are_left_out_only_where_some_are() -> None:
-    steady = [{"epoch": i, "bound": -10.0} for i in range(1, 31)]
+    steady = [{"epoch": i, "bound": -10.0 - 0.01 * i} for i in range(1, 31)]
     assert "left out" not in training_curves(steady).caption
     assert "left out" in training_curves([{"epoch": 0, "bound": -1000.0}, *steady]).caption
