@@ -12,10 +12,10 @@ demo: install
 test: install lint types
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# Bad files and kills, for 15 minutes; make campaign HOURS=8 for a night.
+# Bad files and kills, for 15 minutes; make campaign HOURS=8 for a night. If it is stopped, it goes on from campaign.json.
 HOURS ?= 0.25
 campaign: install
-	$(BIN)/python -m tests.campaign --hours $(HOURS)
+	$(BIN)/python -m tests.campaign --hours $(HOURS) --state campaign.json --page docs/robustness.md
 
 # What the tests of the page drive: Debian's chromium, and axe-core from npm. Where one of them cannot be had, the tests
 # that need it are skipped, and say so.

@@ -12,15 +12,29 @@ MOST_CHOICES = 200
 LONGEST_REASON = 300
 """Characters of another library's words in a message of ours."""
 
+CONTROLS = (*range(9), *range(11, 32), *range(127, 160), *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+SURROGATES = range(0xD800, 0xE000)
+UNPRINTABLE = dict.fromkeys((*CONTROLS, *SURROGATES), "?")
+"""Characters that would command a terminal, turn text around, or cannot be encoded; tab and line feed stay."""
+
+
+def printable(text: str) -> str:
+    """Text for a terminal, with names from files that others wrote.
+
+    >>> printable("a name\x1b[2J")
+    'a name?[2J'
+    """
+    return text if text.isprintable() else text.translate(UNPRINTABLE)
+
 
 class MemgenError(ValueError):
     """Bad input: a line that says what is wrong, where, and what to do; the command line prints it and exits with 2.
 
-    It stays one line of bearable length, whatever names from a file are in it.
+    It stays one line of printable characters and of bearable length, whatever names from a file are in it.
     """
 
     def __init__(self, message: object = "") -> None:
-        line = " ".join(str(message).splitlines())
+        line = printable(" ".join(str(message).splitlines()))
         super().__init__(line if len(line) <= LONGEST else line[: LONGEST - 3] + "...")
 
 

@@ -11,6 +11,7 @@ import torch
 
 def child(arguments: list[str], log: str, limit: int | None = None) -> None:
     """The command line in a process of its own, with its output in a file."""
+    os.setsid()  # Ctrl-C in the terminal is for the tests alone
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from memgen.errors import FailedError, MemgenError, unknown
+from memgen.errors import FailedError, MemgenError, printable, unknown
 
 FAILED, BAD_INPUT, INTERNAL, INTERRUPTED = 1, 2, 70, 130
 """Exit codes; 70 is what sysexits.h calls an internal software error."""
@@ -37,7 +37,7 @@ def examples(*lines: str) -> str:
 def say(text: str = "") -> None:
     """Print a line for the user: on stdout, or with --json on stderr."""
     context = click.get_current_context(silent=True)
-    click.echo(text, err=bool(context and context.meta.get(JSON)))
+    click.echo(printable(text), err=bool(context and context.meta.get(JSON)))
 
 
 def count(n: int, what: str) -> str:
@@ -166,7 +166,7 @@ def exit_code(name: str, work: Callable[[], int | None]) -> int:
         return 0
     except (Exception, KeyboardInterrupt) as error:
         code, line = explained(name, error)
-        print(line, file=sys.stderr)
+        print(printable(line), file=sys.stderr)
     return code or 0
 
 
@@ -220,4 +220,4 @@ def _written(text: str, folder: Path) -> Path:
 
 
 def _show_warning(message: Warning | str, *details: object, **options: object) -> None:
-    print(f"memgen: warning: {message}", file=sys.stderr)
+    print(printable(f"memgen: warning: {message}"), file=sys.stderr)

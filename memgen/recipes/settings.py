@@ -26,13 +26,17 @@ from memgen.recipes.checks import choice, contradictions, list_of, list_of_lists
 
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
 
-Counts = tuple[tuple[Annotated[int, Field(ge=0)], ...], ...]
-Sizes = tuple[tuple[Annotated[int, Field(ge=1)], ...], ...]
+LARGEST = 100_000_000
+"""Units, slots, samples or rows; a product of two such sizes is a number of torch."""
+LONGEST = 1 << 53
+"""Epochs, steps and seeds."""
+Counts = tuple[tuple[Annotated[int, Field(ge=0, le=LARGEST)], ...], ...]
+Sizes = tuple[tuple[Annotated[int, Field(ge=1, le=LARGEST)], ...], ...]
 """One whole number per deterministic layer and level, from the data upwards."""
 Weights = tuple[tuple[Annotated[float, Field(ge=0)], ...], ...]
 WHOLE, NUMBERS = "a list of whole numbers", "a list of numbers"
 Latent = Annotated[
-    tuple[Annotated[int, Field(ge=1)], ...],
+    tuple[Annotated[int, Field(ge=1, le=LARGEST)], ...],
     BeforeValidator(list_of("a whole number, or a list of them with one per level", int)),
 ]
 Texts = Annotated[tuple[str, ...], BeforeValidator(list_of("a list of texts"))]
@@ -73,7 +77,9 @@ class Model:
     attention: Annotated[str, choice(*ATTENTIONS, *SPARSE_ATTENTIONS)] = Field(
         default="sigmoid", description="how a layer prefers slots"
     )
-    top: int = Field(default=32, ge=1, description="attention top and product: how many slots an input reads")
+    top: int = Field(
+        default=32, ge=1, le=LARGEST, description="attention top and product: how many slots an input reads"
+    )
     composition: Annotated[str, choice(*COMPOSITIONS)] = Field(
         default="mlp", description="how memory and layer are put together"
     )
@@ -94,7 +100,7 @@ class Model:
         description="least sigma of a gaussian likelihood; mixed: in units of each column's deviation, 0 stands for "
         "0.01",
     )
-    categories: int = Field(default=2, ge=2, description="number of categories of a categorical likelihood")
+    categories: int = Field(default=2, ge=2, le=LARGEST, description="number of categories of a categorical likelihood")
     mask: bool = Field(default=False, description="tell Q which entries are observed, to train on incomplete rows")
     skip: bool = Field(default=False, description="a linear path around the layers of P and Q")
     start: Annotated[str, choice("random", "mean", "linear")] = Field(
@@ -108,7 +114,7 @@ class Model:
 class Objective:
     """[objective]"""
 
-    samples: int = Field(default=1, ge=1, description="K, samples of z per row")
+    samples: int = Field(default=1, ge=1, le=LARGEST, description="K, samples of z per row")
     bound: Annotated[str, choice(*BOUNDS)] = Field(
         default="importance", description="what is maximised; the two are equal at samples = 1"
     )
@@ -125,10 +131,10 @@ class Objective:
 class Training:
     """[training]"""
 
-    epochs: int = Field(default=100, ge=1, description="passes over the training rows")
-    batch_size: int = Field(default=100, ge=1, description="rows per step")
+    epochs: int = Field(default=100, ge=1, le=LONGEST, description="passes over the training rows")
+    batch_size: int = Field(default=100, ge=1, le=LARGEST, description="rows per step")
     drop_incomplete: bool = Field(default=False, description="leave out the rows that do not fill a last batch")
-    seed: int = Field(default=0, ge=0, description="of starting values, order, noise and binarisation")
+    seed: int = Field(default=0, ge=0, le=LONGEST, description="of starting values, order, noise and binarisation")
     optimizer: Annotated[str, choice("adam", "adamw")] = Field(
         default="adamw", description="adam: the paper's, with epsilon beside the uncorrected root; adamw: torch's"
     )
@@ -140,11 +146,13 @@ class Training:
     schedule: Annotated[str, choice("constant", "step", "cosine")] = Field(
         default="cosine", description="of the learning rate"
     )
-    warmup_steps: int = Field(default=0, ge=0, description="steps in which the rate rises linearly from 0")
+    warmup_steps: int = Field(default=0, ge=0, le=LONGEST, description="steps in which the rate rises linearly from 0")
     final_rate: float = Field(default=0.01, ge=0, le=1, description="cosine: the last rate, as a fraction of the first")
     decay: float = Field(default=1.0, gt=0, le=1, description="step: factor of the rate ...")
-    decay_every: int = Field(default=1, ge=1, description="step: ... applied at intervals of this many epochs ...")
-    decay_after: int = Field(default=0, ge=0, description="step: ... after this epoch")
+    decay_every: int = Field(
+        default=1, ge=1, le=LONGEST, description="step: ... applied at intervals of this many epochs ..."
+    )
+    decay_after: int = Field(default=0, ge=0, le=LONGEST, description="step: ... after this epoch")
     clip_norm: float = Field(
         default=5.0, ge=0, description="gradients are scaled to at most this global norm; 0 for never"
     )
@@ -158,10 +166,10 @@ class Training:
         "validation rows",
     )
     evaluate_every: int = Field(
-        default=10, ge=0, description="epochs between bounds on training and validation rows; 0 for never"
+        default=10, ge=0, le=LONGEST, description="epochs between bounds on training and validation rows; 0 for never"
     )
-    evaluate_rows: int = Field(default=1000, ge=1, description="rows of each that are scored then")
-    evaluate_samples: int = Field(default=50, ge=1, description="K of these bounds")
+    evaluate_rows: int = Field(default=1000, ge=1, le=LARGEST, description="rows of each that are scored then")
+    evaluate_samples: int = Field(default=50, ge=1, le=LARGEST, description="K of these bounds")
 
 
 @plain_dataclass(frozen=True)

@@ -122,8 +122,21 @@ def read_file(file: Path, device: str = "cpu") -> Saved:
     model.load_state_dict(tensors)
     epoch, stages = (parse_whole(about[key], f"{file} ({key} inside)") for key in ("epoch", "stages"))
     reached = Reached(epoch, about["stage"], stages)
+    check_reached(reached, about["weights"], recipe, file)
     sha256, trained_on = about[CHECKSUM], about.get("trained_on", "")
     return Saved(model.to(device), recipe, reached, about["weights"], sha256, form, trained_on=trained_on)
+
+
+def check_reached(reached: Reached, weights: str, recipe: Recipe, what: object) -> None:
+    """The progress in a file must be one that its recipe allows."""
+    possible = {
+        "epoch": reached.epoch <= recipe.epochs,
+        "stage": reached.stage in {stage.name for stage in recipe.stages},
+        "stages": reached.stages <= len(recipe.stages),
+        "weights": weights in ("raw", "averaged"),
+    }
+    for key in (key for key, holds in possible.items() if not holds):
+        raise MemgenError(f"{what} is damaged: its entry {key} does not fit the recipe inside")
 
 
 def check_columns(form: Form, columns: int, what: object) -> None:
@@ -161,7 +174,7 @@ def stages_before(start: Saved, recipe: Recipe) -> int:
     """How many of the first stages of a recipe these weights have completed."""
     n, theirs = start.reached.stages, start.recipe
     alike = (theirs.data, theirs.model, theirs.stages[:n]) == (recipe.data, recipe.model, recipe.stages[:n])
-    ended = n > 0 and theirs.stages[n - 1].name == start.reached.stage
+    ended = 0 < n <= len(theirs.stages) and theirs.stages[n - 1].name == start.reached.stage
     return n if alike and ended and n < len(recipe.stages) else 0
 
 

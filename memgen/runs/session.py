@@ -18,16 +18,17 @@ import torch
 
 from memgen.core.model import DGM
 from memgen.data.form import Origin
-from memgen.errors import MemgenError
+from memgen.errors import MemgenError, reason
 from memgen.recipes import document
 from memgen.runs.modelfile import Saved, warm_start
 from memgen.runs.progress import Progress
-from memgen.runs.run import CHECKPOINT, RECIPE, Run
+from memgen.runs.run import CHECKPOINT, RECIPE, Checkpoint, Run
 from memgen.runs.tensorboard import Writer
 from memgen.training.execution import execution_path
 from memgen.training.fit import Epoch, NonFiniteError, check_finite, stages
 from memgen.training.losses import check_compilable
 from memgen.training.prepare import Prepared, adapt
+from memgen.training.restoring import check_order, check_progress
 from memgen.training.state import State, begin
 from memgen.training.statistics import collect_statistics
 
@@ -121,6 +122,8 @@ class Session:
     def __init__(self, run: Run, ready: Prepared, options: Options, first: int = 0) -> None:
         self.run, self.options = run, options
         checkpoint = run.checkpoint()
+        if checkpoint is not None:
+            self._check(checkpoint, ready)
         previous = None if checkpoint is None else checkpoint.execution
         self.execution = choose_execution(options.device, previous, options.compiled)
         self.ready = ready.on(self.execution["device"])
@@ -135,6 +138,16 @@ class Session:
         self.note = ""
         self.saved_at = time.monotonic()
         self.handlers: dict[int, Any] = {}
+
+    def _check(self, checkpoint: Checkpoint, ready: Prepared) -> None:
+        """Refuse counts that this training cannot have reached."""
+        counts, tensors = checkpoint.counts, checkpoint.tensors
+        try:
+            check_progress(counts, tensors, ready.sizes, [stage.training.epochs for stage in ready.recipe.stages])
+            if counts["step"]:
+                check_order(tensors["order"], len(ready.rows))
+        except (RuntimeError, KeyError, IndexError, TypeError, ValueError) as error:
+            raise MemgenError(f"{self.run.folder / CHECKPOINT} is damaged: {reason(error)}") from None
 
     @property
     def epochs(self) -> int:

@@ -18,6 +18,7 @@ from memgen.recipes.settings import Recipe
 from memgen.training.execution import PlannedSteps
 from memgen.training.losses import Value, compiled_loss
 from memgen.training.optimizer import Adam
+from memgen.training.restoring import check_best, check_tensors
 
 
 @dataclass
@@ -111,9 +112,13 @@ class State:
         return entries
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """The opposite of `tensors`, for a state that has just begun with the model that the recipe builds."""
+        """The opposite of `tensors`, for a state that has just begun with the model that the recipe builds. Tensors of
+        another form are an error."""
         if self.optimizer.t:
             raise ValueError("a state is restored before its first step")
+        lengths = {slot.name: len(slot.last) for slot in self.optimizer.slots if slot.last is not None}
+        check_tensors(tensors, self.tensors(), lengths)
+        check_best(tensors, self.model.state_dict())
         tensors = dict(tensors)
         self.optimizer.t = int(tensors["steps"])
         self._restore_optimizer(tensors)

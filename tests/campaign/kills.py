@@ -225,7 +225,7 @@ class Victim:
         self._renew()
 
 
-def victims(base: Path, seed: int) -> list[Victim]:
+def victims(base: Path, seed: object) -> list[Victim]:
     """Every scenario, carried out once, undisturbed."""
     base.mkdir(parents=True)
     carry_out(["recipes"], base / "log")  # the first one waits for the server of processes

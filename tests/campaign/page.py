@@ -11,6 +11,8 @@ from memgen.data.output import write_atomically
 from tests.campaign.inputs import Tally
 from tests.campaign.kills import Kills
 
+LEAST_INPUTS, LEAST_KILLS = 10_000, 200
+"""Of a whole campaign."""
 BEGIN, END = "<!-- figures: begin -->\n", "<!-- figures: end -->\n"
 
 
@@ -21,6 +23,7 @@ def figures(tally: Tally, kills: Kills, seed: int, minutes: float) -> str:
         f"{time.strftime('%d %B %Y', time.gmtime())}, memgen {memgen.__version__}, Python {platform.python_version()}, "
         f"seed {seed}, {minutes:.0f} minutes: {tally.inputs:,} inputs, {kills.kills.total():,} kills, "
         f"{found} findings.",
+        *unfinished(tally, kills),
         "",
         "| file | inputs | accepted | refused in one line | findings |",
         "|---|---|---|---|---|",
@@ -33,6 +36,13 @@ def figures(tally: Tally, kills: Kills, seed: int, minutes: float) -> str:
     lines += [f"| {name} | {n:,} | {kills.ends[name]:,} |" for name, n in sorted(kills.kills.items())]
     lines += ["", f"Kills that left a half-written file under the name that only such files have: {kills.in_write:,}."]
     return "\n".join(lines) + "\n"
+
+
+def unfinished(tally: Tally, kills: Kills) -> list[str]:
+    """A sentence about a campaign that was stopped before its end."""
+    if tally.inputs >= LEAST_INPUTS and kills.kills.total() >= LEAST_KILLS:
+        return []
+    return [f"It was stopped before it had {LEAST_INPUTS:,} inputs and {LEAST_KILLS} kills."]
 
 
 def rewrite(page: Path, tally: Tally, kills: Kills, seed: int, minutes: float) -> None:

@@ -145,6 +145,7 @@ def attempt(kind: str, path: Path, base: Path) -> Outcome:
 
 def work(connection: Connection, base: str) -> None:
     """Until the other end closes: a kind and a path come in, an outcome goes out."""
+    os.setsid()  # Ctrl-C in the terminal is for the campaign alone, which lets its round end
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
