@@ -8,9 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from benchmarks.products import models
+from memgen import accelerate
 from memgen.core import products
 from memgen.core.layers import BatchNorm, Dense
 from memgen.core.products import Linear, full_width, linear
+from memgen.recipes.build import build
 
 pytestmark = pytest.mark.skipif(
     not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="torch has no oneDNN here, so there is one product"
@@ -51,6 +54,12 @@ def test_only_the_gradients_that_somebody_wants_are_made() -> None:
     assert b.grad is not None
     with torch.no_grad():
         assert linear(h, W, b).grad_fn is None
+
+
+def test_the_benchmark_compares_models_without_an_accelerated_step() -> None:
+    for recipe in models().values():
+        columns = None if recipe.data.name == "mnist" else 50
+        assert accelerate.training_step(build(recipe, columns), recipe.objective, 100) is None
 
 
 def test_rows_that_lie_elsewhere_are_the_same() -> None:
