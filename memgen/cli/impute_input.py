@@ -44,7 +44,7 @@ class Seen(NamedTuple):
 
 def impute_input(saved: Saved, chains: Chains, files: Files) -> dict[str, Any]:
     given = read(saved, files)
-    seen = as_modelled(saved, given, chains)
+    seen = as_modelled(saved, given, chains.seed, chains.fills_means)
     try:
         check_incomplete(saved.model, Batch(seen.x, seen.observed), chains.method)
     except MemgenError as error:
@@ -119,10 +119,10 @@ def check_place(path: Path, source: Path, overwrite: bool) -> None:
         raise MemgenError(f"{path} exists already; choose another --output, or say --overwrite")
 
 
-def as_modelled(saved: Saved, given: Incomplete, chains: Chains) -> Seen:
-    """The rows in the form that the method reads.
+def as_modelled(saved: Saved, given: Incomplete, seed: int, grey: bool) -> Seen:
+    """The rows in the form that a task reads.
 
-    Under a Bernoulli likelihood grey levels are probabilities. They are binarised once for the methods that need it.
+    Under a Bernoulli likelihood grey levels are probabilities. They are binarised once, unless the task reads `grey`.
     Their missing values are then filled in as grey levels too.
     """
     x, observed = given.x.float(), ~given.x.isnan()
@@ -132,7 +132,7 @@ def as_modelled(saved: Saved, given: Incomplete, chains: Chains) -> Seen:
         return Seen(x, observed, False)
     if bool(((known == 0) | white).all()):
         return Seen(white.to(x).where(observed, torch.nan), observed, False)
-    if chains.fills_means:
+    if grey:
         return Seen(x, observed, True)
-    binary = binarise(known, (BINARISATION_SEED + chains.seed) % 2**32)
+    binary = binarise(known, (BINARISATION_SEED + seed) % 2**32)
     return Seen(binary.where(observed, torch.nan), observed, True)

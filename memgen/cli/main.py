@@ -16,6 +16,7 @@ SECTIONS = {
         "evaluate": "Estimate log p(x) of held-out data by importance sampling, in nats.",
     },
     "Use a model": {
+        "score": "Score every row of your own data: log p(x), its error, and how unusual the row is.",
         "sample": "Draw new images or rows from a model: the first N of a seed, nothing picked.",
         "impute": "Fill in missing values: of a data set under a pattern, for a number, or of your own data.",
         "features": "Write features of every row: the mean of q(z|x) and the last deterministic layer of Q.",

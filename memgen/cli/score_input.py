@@ -1,0 +1,127 @@
+"""`memgen score`: scores of the user's own rows, beside those of training rows, as a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from memgen.cli.command import count, say
+from memgen.cli.impute_input import as_modelled
+from memgen.cli.reading import data_for, image_shape
+from memgen.core.batch import Batch
+from memgen.core.likelihoods import check_values
+from memgen.data.incomplete import Images, Incomplete, read_incomplete
+from memgen.data.output import write_atomically
+from memgen.errors import MemgenError
+from memgen.runs.modelfile import Saved
+from memgen.runs.progress import Progress
+from memgen.tasks.scoring import RowScores, join, lacking, percentiles, scores_of_rows
+
+HEADER = ("row", "log_p", "standard_error", "effective_sample_size", "samples", "percentile")
+FEW = 10
+"""Effective samples below which the user is told that the estimate is too low."""
+
+
+class Scoring(NamedTuple):
+    """How rows are scored."""
+
+    samples: int
+    until: int | None
+    most: int
+    seed: int
+    reference: int
+    """The number of training rows that a row is compared to."""
+
+
+def score_input(saved: Saved, source: Path, output: Path, header: str, how: Scoring) -> dict[str, Any]:
+    given = read_incomplete(
+        source, saved.model.likelihood.columns, image_shape(saved), saved.form.levels, True, header, saved.form.columns
+    )
+    seen = as_modelled(saved, given, how.seed, grey=False)
+    check_values(saved.model.likelihood, seen.x, str(source), missing=True)
+    scores = scored(saved, Batch.of(seen.x), how, "scoring")
+    reference = of_training(saved, how)
+    places = None if reference is None else percentiles(scores.log_p, reference)
+    write_atomically(output, table(names(given), scores, places).encode())
+    if seen.grey:
+        say("the grey levels were binarised once")
+    return told(scores, places, how, output)
+
+
+def scored(saved: Saved, rows: Batch, how: Scoring, what: str, keys: list[int] | None = None) -> RowScores:
+    """The scores of all rows, with progress."""
+    parts: list[RowScores] = []
+    stream = scores_of_rows(saved.model, rows, how.samples, how.until, how.most, how.seed, keys=keys)
+    done = 0
+    with Progress(what, len(rows), "row") as progress:
+        try:
+            for part in stream:
+                parts.append(part)
+                done += len(part.log_p)
+                progress.to(done)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"{done:,} of {len(rows):,} rows scored; nothing was written") from None
+    return join(parts)
+
+
+def of_training(saved: Saved, how: Scoring) -> Float64[Tensor, " M"] | None:
+    """log p of training rows, evenly spaced in their order; None if they are not wanted or not there."""
+    if not how.reference:
+        return None
+    try:
+        batch = data_for(saved, None, "train").fixed(saved.recipe.data.train_on)
+    except MemgenError as error:
+        say(f"no percentiles: {error}")
+        return None
+    chosen = torch.linspace(0, len(batch) - 1, min(how.reference, len(batch))).round().long()
+    return scored(saved, batch.rows(chosen), how, "scoring training rows", chosen.tolist()).log_p
+
+
+def names(given: Incomplete) -> list[str]:
+    """The number of each row from 1 on, or the name of the image."""
+    return given.names if isinstance(given, Images) else [str(i + 1) for i in range(len(given.x))]
+
+
+def table(rows: list[str], scores: RowScores, places: Float64[Tensor, " N"] | None) -> str:
+    """The scores as a CSV file."""
+    columns = [scores.log_p, scores.standard_error, scores.effective]
+    texts = [rows, *([f"{value:.4f}" for value in column.tolist()] for column in columns)]
+    texts.append([str(n) for n in scores.samples.tolist()])
+    texts.append([""] * len(rows) if places is None else [f"{value:.2f}" for value in places.tolist()])
+    content = io.StringIO()
+    writer = csv.writer(content, lineterminator="\n")
+    writer.writerow(HEADER)
+    writer.writerows(zip(*texts, strict=True))
+    return content.getvalue()
+
+
+def told(scores: RowScores, places: Float64[Tensor, " N"] | None, how: Scoring, output: Path) -> dict[str, Any]:
+    """Say what was found, and return it as a record."""
+    median, smallest = float(scores.effective.median()), float(scores.effective.min())
+    say(f"{count(len(scores.log_p), 'row')} scored; mean log p(x) {float(scores.log_p.mean()):.3f} nats")
+    say(f"effective sample size: median {median:.1f}, smallest {smallest:.1f}")
+    short = int(lacking(scores, how.until or FEW).sum())
+    if short and how.until is not None:
+        say(f"{count(short, 'row')} below {how.until} effective samples after {how.most:,} samples: their log p(x) may")
+        say("be higher; raise --most")
+    elif short:
+        say(f"{count(short, 'row')} with fewer than {FEW} effective samples: log p(x) may be higher; try --until {FEW}")
+    if places is not None:
+        say(f"less probable than 99% of the training rows: {count(int((places < 1).sum()), 'row')}")
+    say(f"wrote {output}")
+    return {
+        "rows": len(scores.log_p),
+        "log_likelihood": float(scores.log_p.mean()),
+        "effective_sample_size": median,
+        "effective_sample_size_smallest": smallest,
+        "rows_below_target": short,
+        "samples": int(scores.samples.max()),
+        "seed": how.seed,
+        "output": str(output),
+    }
