@@ -267,7 +267,7 @@ def test_digits_need_no_fetching() -> None:
 
 def test_a_data_set_of_ones_own() -> None:
     data = Dataset("mine", torch.rand(5, 3), stochastic=True)
-    assert data.rows("train+valid").equal(data.train)
+    assert data.rows("train+valid").equal(data.rows("train"))
     with pytest.raises(MemgenError, match="no test rows"):
         data.rows("test")
     with pytest.raises(MemgenError, match="unknown split 'tset'; did you mean 'test'"):

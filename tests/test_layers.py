@@ -115,7 +115,7 @@ def test_fit_leaves_exact_statistics_of_its_final_weights() -> None:
     data, model = dataset("digits"), build(recipe)
     list(fit(model, data, recipe))
     kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    collect_statistics(model, Batch.of(data.train), stochastic=True, seed=recipe.training.seed)
+    collect_statistics(model, Batch.of(data.rows("train")), stochastic=True, seed=recipe.training.seed)
     for name, buffer in model.named_buffers():
         torch.testing.assert_close(kept[name], buffer, atol=EPSILON, rtol=EPSILON)
 
@@ -131,7 +131,7 @@ def test_statistics_of_older_weights_cannot_be_used_unnoticed() -> None:
     next(stream)
     with pytest.raises(MemgenError, match="collect_statistics"):
         log_likelihood(model, Batch.of(x), 5)
-    collect_statistics(model, Batch.of(data.train), stochastic=True)
+    collect_statistics(model, Batch.of(data.rows("train")), stochastic=True)
     log_likelihood(model, Batch.of(x), 5)
 
 

@@ -143,7 +143,7 @@ def test_a_gaussian_column_cannot_buy_density_below_its_floor() -> None:
     """A constant, or whole numbers: the density is at most that of a sigma of 0.01 standard deviations."""
     head = Mixed(2, 1, [("real", 0)], floor=0.01)
     x = torch.tensor([[3.0], [4.0], [5.0], [4.0]])
-    head.adapt(x)
+    head.adapt(lambda: (x,))
     with torch.no_grad():
         head.parts[0].inner.log_variance.bias.fill_(-100.0)
     p = head(torch.zeros(1, 2))

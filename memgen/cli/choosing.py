@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from memgen.cli.command import say
 from memgen.cli.describing import AUTO
-from memgen.cli.reading import Loaded, load, locate
+from memgen.cli.reading import Loaded, as_trained, load, locate
 from memgen.data import DATASETS
+from memgen.data.dataset import SPLITS
 from memgen.data.own import as_path, is_path
 from memgen.errors import MemgenError
 from memgen.recipes.auto import auto_recipe
@@ -34,6 +35,8 @@ class Wishes(NamedTuple):
     start: Path | None
     schedule: str | None
     resume: bool
+    stream: bool | None = None
+    """Whether rows stay in the file and are read while they are used; None: if it is large."""
 
 
 class Choice(NamedTuple):
@@ -50,7 +53,7 @@ def choose(wishes: Wishes) -> Choice:
     settings = data_settings(wishes, base)
     if run is not None and wishes.data is None:
         settings = replace(settings, name=locate(settings.name, run.origin))
-    loaded = load(settings, likelihood_for(wishes, base, run))
+    loaded = load(settings if run is None else as_trained(settings), likelihood_for(wishes, base, run))
     if run is not None:
         refuse_changed_data(run, loaded)
     recipe = complete(wishes, base, settings, loaded, run)
@@ -100,6 +103,8 @@ def data_settings(wishes: Wishes, base: Recipe | None) -> Data:
         settings = replace(settings, levels=wishes.levels)
     if wishes.kinds:
         settings = replace(settings, kinds=wishes.kinds)
+    if wishes.stream is not None:
+        settings = replace(settings, stream="yes" if wishes.stream else "no")
     return Recipe(data=settings).override([text for text in wishes.changes if _key(text).startswith("data.")]).data
 
 
@@ -117,6 +122,8 @@ def likelihood_for(wishes: Wishes, base: Recipe | None, run: Run | None) -> str:
 
 def complete(wishes: Wishes, base: Recipe | None, settings: Data, loaded: Loaded, run: Run | None) -> Recipe:
     """Every setting: those of the recipe, then those that the data need, then the user's changes."""
+    if run is None and loaded.data.is_streamed:  # the run remembers it, because the splits depend on it
+        settings = replace(settings, stream="yes")
     recipe = replace(made_for(loaded, settings.train_on) if base is None else base, data=settings)
     if wishes.data is not None and not (run is not None and wishes.recipe is None):
         if base is not None and base.data.name != settings.name:
@@ -130,13 +137,13 @@ def complete(wishes: Wishes, base: Recipe | None, settings: Data, loaded: Loaded
 
 
 def has_missing(loaded: Loaded) -> bool:
-    parts = (loaded.data.train, loaded.data.valid, loaded.data.test)
-    return any(part is not None and bool(part.isnan().any()) for part in parts)
+    data = loaded.data
+    return any(getattr(data, split) is not None and data.missing(split) > 0 for split in SPLITS)
 
 
 def made_for(loaded: Loaded, train_on: str) -> Recipe:
     """The recipe `auto`, for the rows of these splits."""
-    rows, columns = loaded.data.rows(train_on).shape
+    rows, columns = loaded.data.count(train_on), loaded.data.train.shape[1]
     schema = loaded.form.columns if loaded.data.likelihood == "mixed" else None
     encoded = columns if schema is None else schema.encoded
     return auto_recipe(rows, columns, encoded, image=bool(loaded.form.shape))

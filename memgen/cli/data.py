@@ -65,7 +65,7 @@ def check(name: str) -> dict[str, Any]:
     if home.files and home.find() is None:
         raise MemgenError(f"{name} is not on this machine; bring it with: memgen data fetch {name}")
     data = home.load()
-    counts = {split: len(data.rows(split)) for split in ("train", "valid", "test")}
+    counts = {split: data.count(split) for split in ("train", "valid", "test")}
     sizes = ", ".join(f"{count:,} {split}" for split, count in counts.items())
     columns = data.train.shape[1]
     say(f"{name}: {sizes} rows of {columns} columns, scale {data.scale}, {data.binarisation}; good")

@@ -87,7 +87,7 @@ class Drawing:
     def data_rows(self) -> Float[Tensor, "N D"]:
         """The rows of the split, grey."""
         wishes = self.wishes
-        return data_for(self.saved, wishes.data, wishes.split).rows(wishes.split)
+        return data_for(self.saved, wishes.data, wishes.split).some(wishes.split)
 
     def pick(self, x: Float[Tensor, "N D"], index: int) -> Float[Tensor, "1 D"]:
         if index >= len(x):

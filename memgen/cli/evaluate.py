@@ -44,7 +44,7 @@ def command(
     run = Run.open(path) if path.is_dir() else None
     saved = read_model(path, choose_device(device))
     loaded = read_for(saved, data, split, whole=True)
-    x = loaded.data.fixed(split, limit)
+    x = loaded.data.to_score(split, limit)
     result, seconds = score(run, saved, x, split, samples, seed, fresh, loaded.other)
     evaluation = Evaluation(saved, loaded.data, split, seed, result, bits_of(saved, result, x), seconds)
     evaluation.check()

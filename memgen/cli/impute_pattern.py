@@ -96,7 +96,7 @@ def filled(chains: Chains, task: Task, data: Dataset) -> Outcome:
 
 def rows_of(chains: Chains, task: Task, data: Dataset) -> tuple[Float[Tensor, "N D"], str]:
     """Rows and the kind of their values: grey levels for methods that fill in means, else binarised ones."""
-    grey = data.rows(task.split)[: task.limit]
+    grey = data.rows(task.split, task.limit)
     if not data.stochastic:
         return grey, "as the data set has them"
     if task.values == "grey" or (task.values == "auto" and chains.fills_means):

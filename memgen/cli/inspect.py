@@ -57,7 +57,7 @@ def command(
     check_folder(folder, "--out")
     clock = time.perf_counter()
     inspection = look(saved.model, given, split, limit, rows, samples, seed)
-    figures = memory_figures(inspection, given.rows("train"), image_shape(saved))
+    figures = memory_figures(inspection, given.some("train"), image_shape(saved))
     files = [path.name for figure in figures for path in figure.write(folder)]
     summary = summary_of(inspection, given, split)
     write_atomically(folder / "summary.json", as_json(summary))

@@ -17,6 +17,7 @@ from memgen.data.dataset import SPLITS
 from memgen.data.files import Source
 from memgen.data.form import Form, Origin
 from memgen.data.own import fingerprint, is_path, read_own
+from memgen.data.own_streamed import LARGE
 from memgen.data.words import parse_kinds, parse_size
 from memgen.errors import MemgenError, unknown
 from memgen.recipes.settings import Data
@@ -40,7 +41,7 @@ class Loaded:
 
     @property
     def rows(self) -> int:
-        return sum(len(self.data.rows(split)) for split in SPLITS if getattr(self.data, split) is not None)
+        return sum(self.data.count(split) for split in SPLITS if getattr(self.data, split) is not None)
 
     @property
     def origin(self) -> Origin | None:
@@ -48,15 +49,27 @@ class Loaded:
         return None if self.path is None else Origin(self.path.resolve(), self.fingerprint, self.rows, self.form)
 
 
-def load(settings: Data, likelihood: str = "auto", columns: Columns | None = None, seen: str | None = None) -> Loaded:
+def as_trained(settings: Data) -> Data:
+    """[data] of a run. One that does not say whether its rows stay in the file has read them into memory."""
+    return replace(settings, stream="no") if settings.stream == "auto" else settings
+
+
+def load(
+    settings: Data,
+    likelihood: str = "auto",
+    columns: Columns | None = None,
+    seen: str | None = None,
+    streamed: str | None = None,
+) -> Loaded:
     """Read the data of a recipe's [data]. A table is read by the schema `columns`, if given. `seen` is the fingerprint
-    of the data that a model was trained on: all rows of other data are then held out.
+    of the data that a model was trained on: all rows of other data are then held out. `streamed` is the fingerprint of
+    the data that settings.stream is for, if it is not for all.
     """
     if not is_path(settings.name):
         return _load_known(settings.name)
     path = Path(settings.name)
     identity = fingerprint(path) if path.exists() else ""
-    with Progress(f"reading {path}", 0, "image", brief=True) if path.is_dir() else nullcontext() as progress:
+    with _shown(path) as progress:
         data = read_own(
             path,
             size=parse_size(settings.size),
@@ -65,10 +78,19 @@ def load(settings: Data, likelihood: str = "auto", columns: Columns | None = Non
             kinds=parse_kinds(settings.kinds) if columns is None else None,
             header=settings.header,
             columns=columns,
+            stream=settings.stream if streamed in (None, identity) else "auto",
             whole=seen is not None and identity != seen,
             report=lambda done, total: None if progress is None else progress.to(done, total=total),
         )
     return Loaded(data, Form.of(data), path, identity)
+
+
+def _shown(path: Path) -> Progress | nullcontext[None]:
+    """The progress of reading what takes long."""
+    if path.is_dir():
+        return Progress(f"reading {path}", 0, "image", brief=True)
+    long = path.exists() and path.stat().st_size > LARGE // 8
+    return Progress(f"reading {path}", 0, "row", brief=True) if long else nullcontext()
 
 
 def _load_known(name: str) -> Loaded:
@@ -106,12 +128,13 @@ def read_for(saved: Saved, name: str | None, split: str = "test", whole: bool = 
     recipe, origin = saved.recipe, saved.origin
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
-    settings = replace(recipe.data, name=locate(recipe.data.name, origin) if name is None else name)
+    settings = as_trained(replace(recipe.data, name=locate(recipe.data.name, origin) if name is None else name))
     if saved.form.shape and is_path(recipe.data.name) and is_path(settings.name):
         settings = replace(settings, levels=saved.form.levels)
     named = name in (None, recipe.data.name)
     seen = None if named or not whole else saved.trained_on
-    loaded = load(settings, recipe.model.likelihood, saved.form.columns if is_path(settings.name) else None, seen)
+    columns = saved.form.columns if is_path(settings.name) else None
+    loaded = load(settings, recipe.model.likelihood, columns, seen, None if named else saved.trained_on)
     changed = bool(saved.trained_on) and loaded.fingerprint != saved.trained_on
     if named and changed:
         print(
@@ -142,9 +165,7 @@ def check_width(saved: Saved, data: Dataset) -> None:
             f"the data {data.name} have {_words(data.shape, data.train.shape[1])}, the model has "
             f"{_words(shape, model.likelihood.columns)}"
         )
-    if not model.mask and any(
-        bool(data.rows(split).isnan().any()) for split in SPLITS if getattr(data, split) is not None
-    ):
+    if not model.mask and any(data.missing(split) for split in SPLITS if getattr(data, split) is not None):
         raise MemgenError(
             f"the data {data.name} have missing values, and the model was trained without model.mask=true"
         )
@@ -173,7 +194,12 @@ def as_formed(data: Dataset, form: Form) -> Dataset:
 
 
 def _mapped(data: Dataset, change: Callable[[torch.Tensor], torch.Tensor]) -> Dataset:
-    valid, test = (None if part is None else change(part.float()) for part in (data.valid, data.test))
+    if data.is_streamed:
+        raise MemgenError(
+            f"{data.name} does not have the form of the model's rows, to which only rows in memory are "
+            "converted: convert the file, or use less of it"
+        )
+    valid, test = (change(data.rows(s)) if getattr(data, s) is not None else None for s in ("valid", "test"))
     return replace(data, train=change(data.rows("train")), valid=valid, test=test)
 
 

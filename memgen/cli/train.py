@@ -52,6 +52,11 @@ from memgen.cli.options import FILE, RecipeName, RunPath, Whole, compile_option,
     metavar="COLUMN=KIND",
     help="real, positive, count, binary or categorical, where the values do not show it; may be repeated.",
 )
+@click.option(
+    "--stream/--no-stream",
+    default=None,
+    help="Leave the rows in the file and read them while they are used; default: if they take more than 1 GiB.",
+)
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a setting of the recipe.")
 @click.option(
     "--start",
@@ -80,6 +85,7 @@ def command(
     levels: int | None,
     likelihood: str | None,
     kinds: tuple[str, ...],
+    stream: bool | None,
     changes: tuple[str, ...],
     start: Path | None,
     schedule: str | None,
@@ -102,5 +108,5 @@ def command(
     from memgen.cli.training import train
     from memgen.runs.session import Options
 
-    wishes = Wishes(recipe, out, data, size, levels, likelihood, kinds, changes, start, schedule, resume)
+    wishes = Wishes(recipe, out, data, size, levels, likelihood, kinds, changes, start, schedule, resume, stream)
     return train(wishes, Options(device, until, checkpoint_every, compiled, tensorboard))

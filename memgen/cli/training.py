@@ -50,7 +50,7 @@ def about_data(ready: Prepared) -> dict[str, Any]:
     return {
         "data": data.name,
         "likelihood": ready.recipe.model.likelihood,
-        "rows": {split: len(data.rows(split)) for split in SPLITS if getattr(data, split) is not None},
+        "rows": {split: data.count(split) for split in SPLITS if getattr(data, split) is not None},
         "shape": list(form.shape),
         "classes": list(form.classes),
         "columns": None if form.columns is None else form.to_dict()["columns"]["columns"],
@@ -60,13 +60,15 @@ def about_data(ready: Prepared) -> dict[str, Any]:
 def tell_data(loaded: Loaded, ready: Prepared) -> None:
     """Print the size of the data, and the kind of every column."""
     data, form = loaded.data, loaded.form
-    missing = sum(int(data.rows(split).isnan().sum()) for split in SPLITS)
+    missing = sum(map(data.missing, SPLITS))
     on = ready.recipe.data.train_on
-    parts = {split: len(data.rows(split)) for split in dict.fromkeys((on, "valid", "test")) if f"+{split}" not in on}
+    parts = {split: data.count(split) for split in dict.fromkeys((on, "valid", "test")) if f"+{split}" not in on}
     what = "row" if not form.shape else "image"
     size = f" of {' x '.join(map(str, form.shape))}" if form.shape else f" of {count(data.train.shape[1], 'column')}"
     sizes = ", ".join(f"{rows:,} {split}" for split, rows in parts.items())
     say(f"{loaded.path}: {count(loaded.rows, what)}{size} ({sizes}), {missing:,} values missing")
+    if data.is_streamed:
+        say("the rows stay in the file: they are read as they are used, and shuffled in blocks (--no-stream: at once)")
     if form.classes:
         names = ", ".join(form.classes[:5]) + (", ..." if len(form.classes) > 5 else "")
         say(f"classes: {len(form.classes)} ({names})")

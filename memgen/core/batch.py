@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Real, Shaped
+from jaxtyping import Bool, Float, Int, Int64, Real, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -24,6 +25,21 @@ class Rows(Protocol):
     def __len__(self) -> int: ...
 
     def rows(self, index: Index) -> Batch: ...
+
+
+@runtime_checkable
+class BlockRows(Rows, Protocol):
+    """Rows of a file, of which a bounded number is in memory. Neighbouring rows are read together, as a block."""
+
+    @property
+    def bounds(self) -> Int64[NDArray[np.int64], " ends"]:
+        """The first row of each block, and the number of all rows."""
+        ...
+
+    @property
+    def window(self) -> int:
+        """The number of blocks whose rows are shuffled together."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -81,6 +97,21 @@ class Batch:
     def values(self) -> Float[Tensor, "B D"]:
         """x, with NaN for the entries that are not observed."""
         return self.x if self.observed is None else self.x.where(self.observed, torch.nan)
+
+
+CELLS = 1 << 24
+"""The most values that a pass over all rows reads at a time."""
+
+
+def pieces(rows: Rows) -> list[slice]:
+    """Slices of at most CELLS values, and of at least one row, that cover all rows.
+
+    >>> len(pieces(Batch(torch.zeros(3, 1).expand(3, CELLS // 2))))
+    2
+    """
+    if not len(rows):
+        return []
+    return chunks(rows, max(1, CELLS // max(1, rows.rows(slice(1)).x.shape[1])))
 
 
 def chunks(rows: Rows, size: int, first: int = 0) -> list[slice]:

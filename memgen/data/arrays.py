@@ -6,10 +6,11 @@ import math
 import os
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
@@ -32,13 +33,19 @@ ARCHIVE = b"PK"
 
 def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of an .npz file by name, or the one of an .npy file under the name x."""
+    with open_numpy(path) as (file, size):
+        archive = file.read(len(ARCHIVE)) == ARCHIVE
+        file.seek(0)
+        return read_archive(file, size) if archive else {"x": read_array(file, size)}
+
+
+@contextmanager
+def open_numpy(path: Path) -> Iterator[tuple[IO[bytes], int]]:
+    """A file and its size; whatever is wrong with it is an error of one line that names it."""
     try:
         with path.open("rb") as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # NumPy's, of headers that it reads nevertheless
-            size = os.fstat(file.fileno()).st_size
-            archive = file.read(len(ARCHIVE)) == ARCHIVE
-            file.seek(0)
-            return read_archive(file, size) if archive else {"x": read_array(file, size)}
+            yield file, os.fstat(file.fileno()).st_size
     except MemoryError:
         raise
     except Exception as error:  # parsers of damaged files raise anything: TokenError, zlib.error, SystemError, ...
@@ -85,18 +92,35 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[A
 
 def read_array(file: IO[bytes] | BufferedIOBase, size: int) -> NDArray[Any]:
     """The array of an .npy file of `size` bytes, which must hold as many values as its header states."""
-    version = npy.read_magic(file)
-    if version not in READERS:
-        raise MemgenError(f"it has version {version[0]}.{version[1]} of the format, which is unknown")
-    shape, _, kind = READERS[version](file)
-    if kind.hasobject:
-        raise MemgenError("it holds Python objects")
-    check_size(shape, kind, size - file.tell())
+    kind = read_header(file, size).kind
     file.seek(0)
     values: NDArray[Any] = npy.read_array(file, allow_pickle=False)
     if kind.kind == "U":
         check_characters(values)
     return values
+
+
+class Header(NamedTuple):
+    """What an .npy file states before its values."""
+
+    shape: tuple[int, ...]
+    by_columns: bool
+    """Whether the first axis is the one whose values are next to each other (Fortran order)."""
+    kind: np.dtype[Any]
+    start: int
+    """The place of the first value, in bytes."""
+
+
+def read_header(file: IO[bytes] | BufferedIOBase, size: int) -> Header:
+    """The header of an .npy file of `size` bytes, which must hold as many values as it states."""
+    version = npy.read_magic(file)
+    if version not in READERS:
+        raise MemgenError(f"it has version {version[0]}.{version[1]} of the format, which is unknown")
+    shape, by_columns, kind = READERS[version](file)
+    if kind.hasobject:
+        raise MemgenError("it holds Python objects")
+    check_size(shape, kind, size - file.tell())
+    return Header(shape, by_columns, kind, file.tell())
 
 
 READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}

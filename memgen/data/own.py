@@ -20,6 +20,7 @@ from memgen.data.csv_files import read_csv
 from memgen.data.dataset import SPLITS, Dataset, labels
 from memgen.data.kinds import check_kinds, given_kinds
 from memgen.data.own_images import RawImages, find_images, images_of_array, levels_of, read_folder
+from memgen.data.own_streamed import Wanted, open_stored, read_streamed
 from memgen.data.own_tables import Expected, RawTable, arrange, read_parquet, table_of_array, take_labels
 from memgen.data.values import Coded, tidy
 from memgen.errors import MemgenError, unknown
@@ -63,6 +64,7 @@ def read_own(
     kinds: Mapping[str, str] | None = None,
     header: str = "auto",
     columns: Columns | None = None,
+    stream: str = "auto",
     seed: int = SPLIT_SEED,
     whole: bool = False,
     report: Callable[[int, int], None] = lambda done, total: None,
@@ -74,7 +76,8 @@ def read_own(
     are divided; 0: as the pixels show. `kinds`: of columns, by name; those not given are
     inferred from the values. `columns`: read the table by this schema, that of a trained model. `likelihood` is put
     into the Dataset; "auto" is "mixed" for tables, and for images "bernoulli" if they have two levels, else
-    "discretised_logistic". `report(done, total)` is called while images are read.
+    "discretised_logistic". `stream`: whether the rows stay in the file and are read while they are used; "auto": if it
+    is large. `report(done, total)` is called while images, or rows that stay in the file, are read.
     """
     if header not in HEADERS:
         raise unknown("header", header, HEADERS)
@@ -82,6 +85,9 @@ def read_own(
     if not path.exists():
         raise MemgenError(f"there is no file or folder {path}")
     try:
+        if (stored := open_stored(path, size, stream)) is not None:
+            expected = Expected(kinds or {}, columns)
+            return read_streamed(stored, Wanted(size, levels, likelihood, expected, None if whole else seed, report))
         data = _read(path, size, header, Expected(kinds or {}, columns), report)
         rows = dict.fromkeys(SPLITS, np.arange(len(data))) if whole else split_rows(len(data), seed)
         name = path.resolve().name

@@ -174,11 +174,16 @@ def images_of_array(
     path: Path, values: NDArray[Any], labels: NDArray[Any] | None, size: tuple[int, int] | None
 ) -> RawImages:
     """(N, height, width), (N, height, width, 1) or (N, height, width, 3) bytes, or two levels of any type."""
+    return images_of_bytes(path, _as_bytes(path, values), labels, size)
+
+
+def images_of_bytes(
+    path: Path, values: UInt8[NDArray[np.uint8], "..."], labels: NDArray[Any] | None, size: tuple[int, int] | None
+) -> RawImages:
     if values.ndim == 4 and values.shape[3] == 1:
         values = values[..., 0]
     if values.ndim == 4 and values.shape[3] != 3:
         raise MemgenError(f"{path} has shape {values.shape}; images are (N, height, width) or (N, height, width, 3)")
-    values = _as_bytes(path, values)
     if size is not None and values.shape[1:3] != size:
         values = np.stack([_sized(Image.fromarray(image), size) for image in values])
     return RawImages(np.ascontiguousarray(values), None, labels)

@@ -61,8 +61,10 @@ def train_table(
     linear = None
     if not again and data.valid is not None and recipe.model.skip and model.likelihood.encoded <= WIDEST:
         if not len(data.valid):
-            return Trained(linear_of(model, data.train), 0, {}, True)
-        linear = log_p(linear_of(model, data.train), data.valid, VALIDATION_SAMPLES, recipe.training.seed)
+            return Trained(linear_of(model, data.rows("train")), 0, {}, True)
+        linear = log_p(
+            linear_of(model, data.rows("train")), data.rows("valid"), VALIDATION_SAMPLES, recipe.training.seed
+        )
     state = begin(model, recipe)
     watch = Watch(ready)
     if (first := watch.score(state, ready).valid) is not None:
@@ -77,9 +79,8 @@ def train_table(
     model.load_state_dict(state.chosen_weights)
     if linear is None or is_better(watch.best_bounds, linear):
         return Trained(model, state.epoch, watch.scores, False)
-    assert data.valid is not None
-    rows = torch.cat([data.train, data.valid])  # a closed form needs no held-out rows
-    model.likelihood.adapt(rows)
+    rows = data.rows("train+valid")  # a closed form needs no held-out rows
+    model.likelihood.adapt(lambda: (rows,))
     return Trained(linear_of(model, rows), state.epoch, watch.scores, True)
 
 
@@ -140,12 +141,11 @@ class Watch:
 
     def score(self, state: State, ready: Prepared) -> Bounds:
         """Score the present weights, where there are validation rows."""
-        valid = ready.data.valid
-        if valid is None:
+        if ready.data.valid is None:
             return Bounds()
         if state.epoch == 0 and batch_norms(state.result):  # later the training has done this
             collect_statistics(state.result, ready.rows, seed=ready.recipe.training.seed)
-        bounds = self.bounds(state.result, valid)
+        bounds = self.bounds(state.result, ready.data.rows("valid"))
         score = float(bounds.mean())
         if score > state.best.bound or not self.scores:
             self.best_bounds = bounds

@@ -165,7 +165,7 @@ def samples_of(subject: Subject, seed: int) -> list[Figure]:
 
 
 def reconstructions(subject: Subject) -> list[Figure]:
-    x = subject.data.rows("test")[: 2 * ROW]
+    x = subject.data.rows("test", 2 * ROW)
     means = reconstruct(subject.saved.model, Batch.of(x))
     # Labels are keys: a blank keeps those of the second row apart.
     rows = {"data": x[:ROW], "reconstruction": means[:ROW], "data ": x[ROW:], "reconstruction ": means[ROW:]}
@@ -201,7 +201,7 @@ def memory(subject: Subject, limit: int, seed: int) -> list[Figure]:
         return []
     data, rows = subject.data, min(limit, SILENCED_ROWS)
     inspection = look(subject.saved.model, data, "test", None, rows, SILENCED_SAMPLES, seed)
-    return memory_figures(inspection, data.rows("train"), subject.shape)
+    return memory_figures(inspection, data.some("train"), subject.shape)
 
 
 def same_data(a: Gathered, b: Gathered) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from memgen.core.batch import Batch
+from memgen.core.batch import Batch, Rows, pieces
 from memgen.core.model import GenerativeModel
 from memgen.data import Dataset
 from memgen.data.kinds import LEVELLED
@@ -25,6 +25,8 @@ from memgen.tasks.imputation import join as join_rows
 from memgen.tasks.inspection import Inspection, inspect, require_memory
 from memgen.tasks.scores import SquaredError, comparable, row_errors, squared_error
 
+MANY_PARTS = 1000
+"""Partial results of a few rows each are joined when there are so many: a small tensor takes more than its values."""
 KEEP_EVERY = 60.0
 """Seconds between writes of the partial results of an evaluation."""
 
@@ -32,7 +34,7 @@ KEEP_EVERY = 60.0
 def score(
     run: Run | None,
     saved: Saved,
-    batch: Batch,
+    batch: Rows,
     split: str,
     samples: int,
     seed: int = 0,
@@ -51,11 +53,13 @@ def score(
         print(f"{min(before, len(batch)):,} examples were scored before; {anew}", file=sys.stderr)
     clock = time.perf_counter() - seconds
     kept_at = time.monotonic()
-    pieces = log_likelihoods(saved.model, batch, samples, before, seed)
-    with Progress("scoring", len(batch), "example", before) as progress, closing(pieces) as stream:
+    scored = log_likelihoods(saved.model, batch, samples, before, seed)
+    with Progress("scoring", len(batch), "example", before) as progress, closing(scored) as stream:
         try:
             for piece in stream:
                 parts.append(piece)
+                if len(parts) > MANY_PARTS:
+                    parts = [join(parts)]
                 done += len(piece.log_p)
                 progress.to(done)
                 if time.monotonic() - kept_at > KEEP_EVERY:
@@ -70,11 +74,12 @@ def score(
     return first(join(parts), len(batch)), seconds * len(batch) / done
 
 
-def bits_of(saved: Saved, result: Likelihood, batch: Batch) -> BitsPerDimension | None:
+def bits_of(saved: Saved, result: Likelihood, batch: Rows) -> BitsPerDimension | None:
     """Bits per dimension, by which likelihoods of 8-bit pixels are compared; None for other likelihoods."""
     if saved.recipe.model.likelihood != "discretised_logistic":
         return None
-    return bits_per_dimension(result.log_p, (~batch.values.isnan()).sum(-1))
+    observed = [(~batch.rows(part).values.isnan()).sum(-1) for part in pieces(batch)]
+    return bits_per_dimension(result.log_p, torch.cat(observed))
 
 
 def fill(
@@ -108,7 +113,7 @@ def look(
             model,
             batch,
             scored,
-            data.rows("train"),
+            data.some("train"),
             values=None if data.shape else encoded(model, batch.x),
             samples=samples,
             seed=seed,
@@ -133,7 +138,7 @@ def imputation_error(
     known = missing & ~x.isnan()
     if data.columns is not None:
         levelled = torch.tensor([kind in LEVELLED for kind in data.columns.kinds])
-        guess, x = comparable(guess, x, levelled, data.rows("train"))
+        guess, x = comparable(guess, x, levelled, data.some("train"))
     return squared_error(guess, x, known), row_errors(guess, x, known)
 
 

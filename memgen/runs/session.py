@@ -145,7 +145,7 @@ class Session:
         try:
             check_progress(counts, tensors, ready.sizes, [stage.training.epochs for stage in ready.recipe.stages])
             if counts["step"]:
-                check_order(tensors["order"], len(ready.rows))
+                check_order(tensors["order"], ready.rows)
         except (RuntimeError, KeyError, IndexError, TypeError, ValueError) as error:
             raise MemgenError(f"{self.run.folder / CHECKPOINT} is damaged: {reason(error)}") from None
 

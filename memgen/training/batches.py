@@ -9,14 +9,11 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from memgen.core.batch import Batch, Rows, chunks
+from memgen.core.batch import Batch, Rows, pieces
 from memgen.core.likelihoods import check_values
 from memgen.core.model import GenerativeModel
 from memgen.errors import MemgenError
 from memgen.recipes.settings import Training
-
-CHECKED = 1 << 20
-"""Rows at a time when values are checked."""
 
 
 def batch_sizes(rows: int, settings: Training) -> list[int]:
@@ -77,7 +74,8 @@ def read(
         return rows.rows(chosen)
     if not isinstance(rows, Batch):
         batch = rows.rows(chosen)
-        return replace(batch, x=drawn(batch.x, None, torch.arange(len(batch)), random))
+        everything = torch.arange(len(batch), device=random.device)
+        return replace(batch, x=drawn(batch.x.to(random.device), None, everything, random))
     label, observed = rows.label, rows.observed
     x = drawn(rows.x, levels, chosen, random)
     return Batch(x, None if observed is None else observed[chosen], None if label is None else label[chosen])
@@ -85,7 +83,7 @@ def read(
 
 def check_rows(model: GenerativeModel, rows: Rows, stochastic: bool, what: str) -> None:
     """Refuse rows that the model cannot score as they are, or with `stochastic` once they are binarised."""
-    for part in chunks(rows, CHECKED) or [slice(0)]:
+    for part in pieces(rows) or [slice(0)]:
         x = rows.rows(part).values
         if stochastic and bool(((x < 0) | (x > 1)).any()):
             low, high = float(x.min()), float(x.max())

@@ -25,6 +25,7 @@ from memgen.training.batches import read
 from memgen.training.execution import PlannedSteps, flushed_denormals
 from memgen.training.losses import step_loss
 from memgen.training.optimizer import Settings, slots_used
+from memgen.training.order import draw_order, rows_of_steps
 from memgen.training.prepare import Prepared, adapt, prepare
 from memgen.training.rates import adam_epsilon, learning_rate
 from memgen.training.state import State, begin
@@ -85,7 +86,7 @@ def evaluate(state: State, ready: Prepared) -> Bounds:
 
 
 def _score(model: GenerativeModel, data: Dataset, split: str, rows: int, samples: int, seed: int) -> float:
-    return log_likelihood(model, data.fixed(split, rows), samples, seed=seed, batch_size=64).mean
+    return log_likelihood(model, data.to_score(split, rows), samples, seed=seed, batch_size=64).mean
 
 
 def fit(
@@ -147,11 +148,12 @@ def _stage(ready: Prepared, state: State, tick: Tick, score: Evaluate) -> Genera
         forget_statistics(state.model)
         forget_statistics(state.result)
         if state.step == 0:
-            state.order = torch.randperm(len(ready.rows), generator=state.generator, device=state.order.device)
+            state.order = draw_order(ready.rows, state.generator)
             state.log = torch.zeros(len(sizes), 3, device=state.order.device)
         with flushed_denormals():  # with denormal numbers a step takes 3 times as long at K = 50
-            for chosen in state.order[: sum(sizes)].split(sizes)[state.step :]:
+            for chosen in rows_of_steps(ready.rows, state.order, sizes, state.step):
                 batch = read(ready.rows, ready.levels, chosen, ready.data.stochastic, state.generator)
+                batch = batch.to(next(state.model.parameters()))  # rows of a file come in single precision on the CPU
                 state.log[state.step] = train_step(state, batch, recipe, len(sizes))
                 state.step += 1
                 state.seconds = time.perf_counter() - clock

@@ -38,9 +38,9 @@ CHUNK = 1 << 22
 """Numbers held at once by a step of EM."""
 
 
-def start_mean(model: GenerativeModel, x: Float[Tensor, "N D"]) -> None:
-    """Let p(x|z) begin around the mean of the rows x, in which NaN is missing."""
-    cast(Head, model.likelihood).centre(x.nanmean(0).nan_to_num())
+def start_mean(model: GenerativeModel, mean: Float[Tensor, " D"]) -> None:
+    """Let p(x|z) begin around the mean of the rows, in which NaN stands for a column without values."""
+    cast(Head, model.likelihood).centre(mean.nan_to_num())
 
 
 @torch.no_grad()

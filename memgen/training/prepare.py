@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+import numpy as np
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
-from memgen.core.batch import Batch, Rows
+from memgen.core.batch import CELLS, Batch, BlockRows, Rows, pieces
 from memgen.core.layers import batch_norms
 from memgen.core.likelihoods import Head
+from memgen.core.likelihoods.units import Parts, units
 from memgen.core.model import GenerativeModel
 from memgen.data.dataset import Dataset
 from memgen.data.form import Form
@@ -104,11 +107,32 @@ def _refuse_single_rows(recipe: Recipe, rows: int, sizes: tuple[tuple[int, ...],
 def adapt(ready: Prepared) -> None:
     """Adapt a model before its first step: the likelihood takes the units of the columns from the training rows, and
     with model.start mean or linear the starting values come from them."""
-    model, start = ready.model, ready.recipe.model.start
-    rows = ready.data.split(ready.recipe.data.train_on).rows(slice(None)).to(next(model.parameters())).values
+    model, start, rows = ready.model, ready.recipe.model.start, ready.rows
+    weights = next(model.parameters())
+
+    def parts() -> Iterator[Float[Tensor, "part columns"]]:
+        return (rows.rows(part).to(weights).values for part in pieces(rows))
+
     if isinstance(model.likelihood, Head):
-        model.likelihood.adapt(rows)
+        model.likelihood.adapt(parts)
     if start == "linear":
-        start_linear(model, rows)
+        start_linear(model, some(rows).to(weights).values)
     elif start == "mean":
-        start_mean(model, rows)
+        start_mean(model, _mean(rows, parts).to(weights))
+
+
+def _mean(rows: Rows, parts: Parts) -> Float[Tensor, " columns"]:
+    if isinstance(rows, Batch):  # in single precision, on which the bits of published runs depend
+        return rows.values.nanmean(0)
+    return units(lambda x: (x,), parts)[0].mean
+
+
+def some(rows: Rows) -> Batch:
+    """All rows in memory; of a file the rows of blocks at equal distances, as many as CELLS values."""
+    if not isinstance(rows, BlockRows):
+        return rows.rows(slice(None))
+    blocks, columns = len(rows.bounds) - 1, rows.rows(slice(1)).x.shape[1]
+    fraction = min(1.0, CELLS / (len(rows) * columns))
+    chosen = np.linspace(0, blocks - 1, max(1, int(fraction * blocks))).astype(np.int64)
+    bounds = zip(rows.bounds[chosen].tolist(), rows.bounds[chosen + 1].tolist(), strict=True)
+    return rows.rows(torch.cat([torch.arange(first, end) for first, end in bounds]))

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from memgen.core.batch import BlockRows, Rows
 from memgen.errors import MemgenError
+from memgen.training.order import SEEDS
 
 FREE = {"generator", "order", "log"}
 """Tensors whose shape depends on the progress, or that torch checks itself."""
@@ -72,10 +74,16 @@ def check_progress(
         _require(log.shape == (steps, 3) and log.is_floating_point(), f"log has no line for each of {steps} steps")
 
 
-def check_order(order: Tensor, rows: int) -> None:
-    """The order of an epoch's rows must be a permutation: an index beyond them would read other memory."""
-    whole = order.dtype == torch.int64 and order.shape == (rows,)
-    _require(whole and order.sort().values.equal(torch.arange(rows)), f"order is no permutation of {rows:,} rows")
+def check_order(order: Tensor, rows: Rows) -> None:
+    """The order of an epoch's rows must be a permutation: an index beyond them would read other memory. Of rows of a
+    file it is a seed."""
+    n = len(rows)
+    if isinstance(rows, BlockRows):
+        seed = order.dtype == torch.int64 and order.shape == (1,) and 0 <= int(order) < SEEDS
+        _require(seed, "order is no seed")
+        return
+    whole = order.dtype == torch.int64 and order.shape == (n,)
+    _require(whole and order.sort().values.equal(torch.arange(n)), f"order is no permutation of {n:,} rows")
 
 
 def _check_names(actual: Any, expected: Any) -> None:

@@ -52,7 +52,7 @@ class State:
     generator: torch.Generator
     """The random numbers of the rows' order, the binarisation and the noise of z."""
     order: Tensor
-    """The order of the rows in the current epoch."""
+    """The order of the rows in the current epoch (order.py)."""
     log: Float[Tensor, "steps 3"]
     """Loss, bound and gradient norm of each step of the current epoch."""
     stage: int = 0

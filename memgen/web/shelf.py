@@ -134,9 +134,9 @@ def _pool(saved: Saved, data: Dataset | None) -> Pool:
     split = "test" if data.test is not None else "train"
     labels = data.labels.get(split)
     classes = data.classes or (() if labels is None else tuple(str(i) for i in range(int(labels.max()) + 1)))
-    about = f"{len(data.rows(split)):,} {split} rows of {data.name}, {data.binarisation}."
-    train = data.rows("train")[:NEIGHBOURS]
-    return Pool(data.fixed(split).values, data.rows(split), labels, tuple(classes), train, about, True)
+    about = f"{data.count(split):,} {split} rows of {data.name}, {data.binarisation}."
+    train, rows = data.rows("train", NEIGHBOURS), data.some(split)
+    return Pool(data.fixed(split, len(rows)).values, rows, labels, tuple(classes), train, about, True)
 
 
 class Finder:

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from memgen.core.likelihoods.units import Parts, Unit, units
 from memgen.errors import MemgenError
 
 
@@ -146,8 +147,17 @@ class Head(nn.Module):
     def check(self, x: Float[Tensor, "*rows columns"]) -> None:
         """All values are valid."""
 
-    def adapt(self, x: Float[Tensor, "rows columns"]) -> None:
-        """Set the units of the columns from training rows, in which NaN stands for a missing value."""
+    def measured(self, x: Float[Tensor, "rows columns"]) -> tuple[Float[Tensor, "rows _"], ...]:
+        """The quantities of which `set_units` needs mean and deviation over training rows; NaN is missing."""
+        return ()
+
+    def set_units(self, units: Sequence[Unit]) -> None:
+        """Set the units of the columns, from those of the measured quantities."""
+
+    def adapt(self, parts: Parts) -> None:
+        """Set the units of the columns from training rows, which are given in parts and in which NaN is missing."""
+        if self.measured(torch.empty(0, self.columns)):
+            self.set_units(units(self.measured, parts))
 
     def start(self, weight: Float[Tensor, "encoded features"], mean: Float[Tensor, " encoded"], sigma: float) -> None:
         """Initialise so that E[encode(x)] = mean + weight h with deviation sigma, at least approximately."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from memgen.core.layers import linear
 from memgen.core.likelihoods.base import Head, IndependentColumns, set_linear
-from memgen.core.likelihoods.standard import moments
+from memgen.core.likelihoods.units import Unit
 from memgen.errors import MemgenError
 
 LARGEST = 1e4
@@ -79,8 +80,11 @@ class Count(Head):
         log_r = -2 * torch.log((sigma * scale).clamp(0.05, 3.0))
         set_linear(self.log_r, torch.zeros_like(weight), log_r)
 
-    def adapt(self, x: Float[Tensor, "rows columns"]) -> None:
-        mean, deviation = moments(torch.log1p(x.double()))
-        self.shift.copy_(mean)
-        self.scale.copy_(deviation)
-        self.unit.copy_(x.double().nanmean(0).nan_to_num(1.0).clamp_min(1e-3))
+    def measured(self, x: Float[Tensor, "rows columns"]) -> tuple[Float[Tensor, "rows columns"], ...]:
+        return torch.log1p(x.double()), x
+
+    def set_units(self, units: Sequence[Unit]) -> None:
+        logarithms, counts = units
+        self.shift.copy_(logarithms.mean)
+        self.scale.copy_(logarithms.deviation)
+        self.unit.copy_(counts.mean.where(counts.known > 0, 1.0).clamp_min(1e-3))

@@ -15,6 +15,7 @@ from memgen.core.likelihoods.bernoulli import Bernoulli
 from memgen.core.likelihoods.categorical import Categorical
 from memgen.core.likelihoods.count import Count
 from memgen.core.likelihoods.standard import LogNormalColumns, Positive, Real
+from memgen.core.likelihoods.units import Unit
 from memgen.errors import MemgenError, unknown
 
 Kind = tuple[str, int]
@@ -142,9 +143,13 @@ class Mixed(Head):
         for part, index in self._pairs():
             part.check(x[..., index])
 
-    def adapt(self, x: Float[Tensor, "rows columns"]) -> None:
+    def measured(self, x: Float[Tensor, "rows columns"]) -> tuple[Float[Tensor, "rows _"], ...]:
+        return tuple(quantity for part, index in self._pairs() for quantity in part.measured(x[..., index]))
+
+    def set_units(self, units: Sequence[Unit]) -> None:
+        rest = iter(units)
         for part, index in self._pairs():
-            part.adapt(x[..., index])
+            part.set_units([next(rest) for _ in part.measured(torch.empty(0, len(index)))])
 
     def start(self, weight: Float[Tensor, "encoded features"], mean: Float[Tensor, " encoded"], sigma: float) -> None:
         widths = [part.encoded for part in self.parts]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from memgen.core.layers import linear
 from memgen.core.likelihoods.base import Head, IndependentColumns
-from memgen.core.likelihoods.standard import moments
+from memgen.core.likelihoods.units import Unit
 from memgen.errors import MemgenError
 
 TOP = 255
@@ -93,8 +94,10 @@ class DiscretisedLogistic(Head):
         if bool(((x < 0) | (x > 1) | between_levels).any()):
             raise MemgenError(f"pixels are v/{self.top} with v = 0 ... {self.top}; these are others")
 
-    def adapt(self, x: Float[Tensor, "rows columns"]) -> None:
-        mean, deviation = moments(x)
-        self.shift.copy_(mean)
+    def measured(self, x: Float[Tensor, "rows columns"]) -> tuple[Float[Tensor, "rows columns"]]:
+        return (x,)
+
+    def set_units(self, units: Sequence[Unit]) -> None:
+        self.shift.copy_(units[0].mean)
         # The unit of an almost constant pixel is limited, because Q's input is divided by it.
-        self.unit.copy_(deviation.where(deviation < 1, 0).clamp_min(0.02))
+        self.unit.copy_(units[0].deviation.where(units[0].deviation < 1, 0).clamp_min(0.02))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,20 +12,8 @@ from torch import Tensor
 
 from memgen.core.likelihoods.base import Head, IndependentColumns, set_linear
 from memgen.core.likelihoods.gaussian import Gaussian, GaussianColumns
+from memgen.core.likelihoods.units import Unit
 from memgen.errors import MemgenError
-
-
-def moments(x: Float[Tensor, "rows columns"]) -> tuple[Float[Tensor, " columns"], Float[Tensor, " columns"]]:
-    """Mean and standard deviation of each column without missing values; the deviation of a constant column is 1.
-
-    >>> moments(torch.tensor([[1.0, 7.0], [3.0, 7.0], [torch.nan, 7.0]]))
-    (tensor([2., 7.], dtype=torch.float64), tensor([1., 1.], dtype=torch.float64))
-    """
-    x = x.double()
-    mean = x.nanmean(0).nan_to_num(0.0)
-    deviation = (x - mean).square().nanmean(0).sqrt()
-    # A deviation below the precision of float32, relative to the mean, counts as zero.
-    return mean, torch.where(deviation > 1e-7 * mean.abs(), deviation, 1.0)
 
 
 @dataclass(frozen=True)
@@ -73,10 +62,12 @@ class Real(Head):
     def encode(self, x: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
         return (x - self.shift) / self.scale
 
-    def adapt(self, x: Float[Tensor, "rows columns"]) -> None:
-        mean, deviation = moments(x)
-        self.shift.copy_(mean)
-        self.scale.copy_(deviation)
+    def measured(self, x: Float[Tensor, "rows columns"]) -> tuple[Float[Tensor, "rows columns"]]:
+        return (x,)
+
+    def set_units(self, units: Sequence[Unit]) -> None:
+        self.shift.copy_(units[0].mean)
+        self.scale.copy_(units[0].deviation)
 
     def start(self, weight: Float[Tensor, "columns features"], mean: Float[Tensor, " columns"], sigma: float) -> None:
         set_linear(self.inner.mean, weight, mean)
@@ -135,8 +126,11 @@ class Positive(Head):
         if bool((x <= 0).any()):
             raise MemgenError(f"a positive column needs values above 0, the least is {x[~x.isnan()].min():g}")
 
-    def adapt(self, x: Float[Tensor, "rows columns"]) -> None:
-        self.log.adapt(torch.log(x.double()))
+    def measured(self, x: Float[Tensor, "rows columns"]) -> tuple[Float[Tensor, "rows columns"]]:
+        return (torch.log(x.double()),)
+
+    def set_units(self, units: Sequence[Unit]) -> None:
+        self.log.set_units(units)
 
     def start(self, weight: Float[Tensor, "columns features"], mean: Float[Tensor, " columns"], sigma: float) -> None:
         self.log.start(weight, mean, sigma)
