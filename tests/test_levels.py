@@ -40,7 +40,7 @@ def saved(folder: Path, values: np.ndarray) -> Path:
 def test_two_levels_are_bernoulli_whatever_their_type(tmp_path: Path, values: np.ndarray, likelihood: str) -> None:
     data = read_own(saved(tmp_path, values), likelihood=likelihood, whole=True)
     assert (data.likelihood, data.stochastic, data.scale) == ("bernoulli", False, "0/1")
-    assert torch.equal(data.train, torch.from_numpy(BITS.reshape(20, -1)).float())
+    assert torch.equal(data.rows("train"), torch.from_numpy(BITS.reshape(20, -1)).float())
 
 
 @pytest.mark.parametrize("likelihood", ["auto", "bernoulli", "discretised_logistic"])
@@ -51,7 +51,7 @@ def test_dark_images_are_asked_about(tmp_path: Path, likelihood: str) -> None:
         read_own(path, likelihood=likelihood)
     for levels in (15, 255):
         data = read_own(path, likelihood=likelihood, levels=levels, whole=True)
-        assert torch.equal(data.train, torch.from_numpy((values.reshape(20, -1) / levels).astype(np.float32)))
+        assert torch.equal(data.rows("train"), torch.from_numpy((values.reshape(20, -1) / levels).astype(np.float32)))
         assert (data.scale, Form.of(data).levels) == (f"v/{levels}", levels)
     with pytest.raises(MemgenError, match="above --levels 7"):
         read_own(path, levels=7)
@@ -61,7 +61,7 @@ def test_a_mask_of_0_and_1_goes_in_and_comes_out_as_0_and_1(tmp_path: Path) -> N
     for i, bits in enumerate(BITS):
         Image.fromarray(bits.astype(np.uint8)).save(tmp_path / f"{i:02}.png")
     data = read_own(tmp_path, whole=True)
-    assert torch.equal(data.train, torch.from_numpy(BITS.reshape(20, -1)).float())
+    assert torch.equal(data.rows("train"), torch.from_numpy(BITS.reshape(20, -1)).float())
     assert Form.of(data).levels == 1
 
 

@@ -30,7 +30,7 @@ SPLIT_SEED = 1234
 FEWEST = 10
 """Rows, so that every split has one."""
 MOST_CLASSES = 1000
-HEADERS = ("auto", "yes", "no")
+HEADERS = STREAM = ("auto", "yes", "no")
 CHUNK = 1 << 20
 
 
@@ -81,6 +81,8 @@ def read_own(
     """
     if header not in HEADERS:
         raise unknown("header", header, HEADERS)
+    if stream not in STREAM:
+        raise unknown("choice of data.stream", stream, STREAM)
     check_kinds(kinds or {})
     if not path.exists():
         raise MemgenError(f"there is no file or folder {path}")

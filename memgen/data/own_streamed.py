@@ -20,11 +20,10 @@ from memgen.data.own_tables import Expected, RawTable, arrange
 from memgen.data.scan import TableScan
 from memgen.data.stored import BYTES, Stored, StoredArray
 from memgen.data.streamed import SHARE, Blocks, Streamed, order_of, places
-from memgen.errors import MemgenError, unknown
+from memgen.errors import MemgenError
 
 LARGE = 1 << 30
 """Data whose values take more bytes than this as 32-bit numbers are streamed, unless the user says otherwise."""
-STREAM = ("auto", "yes", "no")
 Report = Callable[[int, int], None]
 
 
@@ -44,8 +43,6 @@ class Wanted:
 
 def open_stored(path: Path, size: tuple[int, int] | None, stream: str) -> Stored | None:
     """The rows of a file if they are to be streamed; None if they are to be read into memory."""
-    if stream not in STREAM:
-        raise unknown("choice of data.stream", stream, STREAM)
     if stream == "no":
         return None
     stored = _open(path, size, stream)

@@ -19,8 +19,7 @@ from memgen.core.layers import NORMS
 from memgen.core.likelihoods import LIKELIHOODS
 from memgen.core.memory import ATTENTIONS, COMPOSITIONS, SPARSE_ATTENTIONS
 from memgen.core.objective import BOUNDS, ESTIMATORS
-from memgen.data.own import HEADERS
-from memgen.data.own_streamed import STREAM
+from memgen.data.own import HEADERS, STREAM
 from memgen.errors import MemgenError
 from memgen.recipes import document
 from memgen.recipes.checks import choice, contradictions, list_of, list_of_lists, made
@@ -62,10 +61,7 @@ class Data:
     header: Annotated[str, choice(*HEADERS)] = Field(
         default="auto", description="own tables: whether the first line has names"
     )
-    stream: Annotated[str, choice(*STREAM)] = Field(
-        default="auto",
-        description="own data: whether rows stay in the file and are read while they are used; auto: if it is large",
-    )
+    stream: Annotated[str, choice(*STREAM)] = Field(default="auto", description="own data: leave rows in the file")
 
 
 @dataclass(config=STRICT)
