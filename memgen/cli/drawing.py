@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +13,11 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from memgen.cli.command import say
 from memgen.cli.reading import data_for, image_shape, require_images
 from memgen.core.batch import Batch
 from memgen.data.columns import Columns
+from memgen.data.conditions import given, given_texts, has_density, parse_conditions
 from memgen.data.output import write_atomically
 from memgen.data.texts import as_values, csv_text
 from memgen.errors import MemgenError
@@ -23,6 +25,8 @@ from memgen.report.figures import grid
 from memgen.report.figures.images import image_rows
 from memgen.report.figures.png import write_png
 from memgen.runs.modelfile import Saved
+from memgen.runs.progress import Progress
+from memgen.tasks.conditional import conditional_sample
 from memgen.tasks.sampling import interpolate, reconstruct, sample, walk
 
 COLUMNS = 10
@@ -34,7 +38,7 @@ class Wishes(NamedTuple):
     """The options of `memgen sample`."""
 
     kind: str
-    """prior, both, reconstruct, interpolate or walk."""
+    """prior, both, reconstruct, interpolate, walk or where."""
     n: int
     draw: bool
     hold: int
@@ -43,6 +47,8 @@ class Wishes(NamedTuple):
     """Indices of images of the data, for interpolate and walk."""
     data: str | None
     split: str
+    conditions: tuple[str, ...] = ()
+    """On columns, for where."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,8 @@ class Drawing:
 
     saved: Saved
     wishes: Wishes
+    about: dict[str, Any] = field(default_factory=dict)
+    """Numbers about the draws, for --json."""
 
     @property
     def schema(self) -> Columns | None:
@@ -63,6 +71,8 @@ class Drawing:
 
     def check(self, output: Path | None, table: Path | None) -> None:
         """Refuse kinds of files that do not fit this model."""
+        if self.wishes.conditions and self.schema is None:
+            raise MemgenError("--where is for models of tables, and this one was trained on other data")
         if table is not None and self.schema is None:
             raise MemgenError("--csv is for models of tables, and this one was trained on other data; use --npy")
         if output is not None:
@@ -82,7 +92,8 @@ class Drawing:
             np.save(content, as_array(torch.cat(list(rows.values())), self.schema), allow_pickle=False)
             write_atomically(array, content.getvalue())
         if table is not None and self.schema is not None:
-            write_atomically(table, csv_text(self.schema, rows[""].numpy()).encode())
+            texts = given_texts(self.schema, parse_conditions(self.wishes.conditions, self.schema))
+            write_atomically(table, csv_text(self.schema, rows[""].numpy(), texts).encode())
 
     def data_rows(self) -> Float[Tensor, "N D"]:
         """The rows of the split, grey."""
@@ -109,6 +120,21 @@ def as_array(x: Float[Tensor, "n D"], schema: Columns | None) -> NDArray[Any]:
 def from_prior(drawing: Drawing) -> dict[str, Tensor]:
     wishes = drawing.wishes
     return {"": sample(drawing.saved.model, wishes.n, seed=wishes.seed, draw=drawing.draw, hold=wishes.hold)}
+
+
+def given_columns(drawing: Drawing) -> dict[str, Tensor]:
+    """Draws given some columns."""
+    schema, wishes, model = drawing.schema, drawing.wishes, drawing.saved.model
+    assert schema is not None
+    condition = given(schema, parse_conditions(wishes.conditions, schema))
+    with Progress("drawing", 0, "state", brief=True) as progress:
+        result = conditional_sample(
+            model, condition, wishes.n, seed=wishes.seed, name=schema.names.__getitem__, tick=progress.to
+        )
+    kind = "log-density" if has_density(schema, condition) else "log-probability"
+    say(f"{kind} of the condition: {result.log_p:.2f} nats; {result.states:,} states count as {result.effective:,.0f}")
+    drawing.about.update(log_p=result.log_p, states=result.states, effective_states=result.effective)
+    return {"": result.x}
 
 
 def means_and_draws(drawing: Drawing) -> dict[str, Tensor]:
@@ -161,4 +187,5 @@ KINDS = {
     "reconstruct": reconstructed,
     "interpolate": interpolated,
     "walk": walked,
+    "where": given_columns,
 }

@@ -33,6 +33,7 @@ BESIDE = "<the grid's name>"
         "memgen sample runs/digits -n 64 -o samples.png",
         "memgen sample runs/digits -n 1000 --draw --npy draws.npy",
         "memgen sample runs/table -n 100 --csv rows.csv",
+        "memgen sample runs/table -n 100 --where town=Bern --where income='>50' --csv rows.csv",
         "memgen sample runs/digits --both -o both.png",
         "memgen sample runs/digits --reconstruct -o reconstructions.png",
         "memgen sample runs/digits --interpolate 3 8 -o between.png",
@@ -52,6 +53,13 @@ BESIDE = "<the grid's name>"
 )
 @click.option(
     "--csv", "table", type=FILE, metavar="FILE.csv", help="Models of tables: draws of whole rows, in your own values."
+)
+@click.option(
+    "--where",
+    "conditions",
+    multiple=True,
+    metavar="CONDITION",
+    help="Models of tables: rows given columns, as in town=Bern, income='>50' or age=20..30; may be repeated.",
 )
 @overwrite_option("FILE.csv and FILE.npy")
 @click.option("--draw", is_flag=True, help="Draws of x instead of the means of p(x|z).")
@@ -77,6 +85,7 @@ def command(
     output: Path | None,
     npy: str | None,
     table: Path | None,
+    conditions: tuple[str, ...],
     overwrite: bool,
     draw: bool,
     both: bool,
@@ -90,9 +99,14 @@ def command(
     device: str,
 ) -> dict[str, Any]:
     """Draw new images or rows from a model: the first N of a seed, nothing picked."""
-    kind = chosen({"interpolate": interpolate, "reconstruct": reconstruct, "walk": walk is not None, "both": both})
+    figures = {"interpolate": interpolate, "reconstruct": reconstruct, "walk": walk is not None, "both": both}
+    kind = chosen(figures | {"where": bool(conditions)})
     check_images(images, interpolate)
     check_table(table, kind)
+    if conditions and (output or hold):
+        raise MemgenError(f"--where draws rows of a table, which {'-o' if output else '--hold'} does not go with")
+    if conditions and not npy:
+        table = table or DEFAULT.with_suffix(".csv")
     output = output or (None if npy or table else DEFAULT)
     array = None if npy is None else (output or DEFAULT).with_suffix(".npy") if npy == BESIDE else Path(npy)
     for file, ending in ((output, ".png"), (array, ".npy"), (table, ".csv")):
@@ -104,7 +118,7 @@ def command(
 
     saved = read_model(path, choose_device(device))
     drawing = Drawing(
-        saved, Wishes(kind, n, draw, hold, seed, images or (() if walk is None else (walk,)), data, split)
+        saved, Wishes(kind, n, draw, hold, seed, images or (() if walk is None else (walk,)), data, split, conditions)
     )
     drawing.check(output, table)
     rows = drawing.rows()
@@ -118,6 +132,7 @@ def command(
         "rows": [label for label in rows if label],
         "seed": seed,
         "draw": drawing.draw,
+        **drawing.about,
         **{name: None if file is None else str(file) for name, file in files.items()},
     }
 
@@ -126,7 +141,7 @@ def chosen(figures: dict[str, bool]) -> str:
     """The requested figure; "prior" if none is requested."""
     names = [name for name, selected in figures.items() if selected]
     if len(names) > 1:
-        raise MemgenError(f"--{names[0]} and --{names[1]} are two figures; ask for one")
+        raise MemgenError(f"--{names[0]} and --{names[1]} exclude each other; ask for one")
     return names[0] if names else "prior"
 
 
@@ -138,5 +153,5 @@ def check_images(images: tuple[int, ...], interpolate: bool) -> None:
 
 
 def check_table(table: Path | None, kind: str) -> None:
-    if table is not None and kind != "prior":
+    if table is not None and kind not in ("prior", "where"):
         raise MemgenError(f"--csv is for new rows, and --{kind} is a figure; ask for one of them")

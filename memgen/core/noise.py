@@ -34,6 +34,7 @@ class Purpose(IntEnum):
     MASKS = 6
     WALK = 7
     CHOICES = 8
+    CONDITIONS = 9
 
 
 def stream(seed: int, purpose: Purpose) -> int:

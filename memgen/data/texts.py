@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,10 @@ def as_values(columns: Columns, x: Float[NDArray[Any], "N D"]) -> list[NDArray[A
     return columns.decode(inside)
 
 
-def as_texts(columns: Columns, x: Float[NDArray[Any], "N D"]) -> list[list[str]]:
-    """The user's values as text, row by row.
+def as_texts(
+    columns: Columns, x: Float[NDArray[Any], "N D"], given: Mapping[int, str] | None = None
+) -> list[list[str]]:
+    """The user's values as text, row by row. `given`: the text of a whole column, by its position.
 
     >>> columns = Columns((Column("town", "binary", ("Basel", "Bern")), Column("x", "real", offset=1.7e6)))
     >>> as_texts(columns, np.array([[1, 0.123456789], [0, np.nan]]))
@@ -41,6 +44,8 @@ def as_texts(columns: Columns, x: Float[NDArray[Any], "N D"]) -> list[list[str]]
         [_text(column, value, spread) for value in values]
         for column, values, spread in zip(columns, as_values(columns, x), _spreads(x), strict=True)
     ]
+    for place, text in (given or {}).items():
+        by_column[place] = [text] * len(x)
     return [list(row) for row in zip(*by_column, strict=True)]
 
 
@@ -84,10 +89,10 @@ def quoted(text: str, delimiter: str) -> str:
     return '"' + text.replace('"', '""') + '"' if special else text
 
 
-def csv_text(columns: Columns, x: Float[NDArray[Any], "N D"]) -> str:
-    """A whole CSV file, with a header."""
+def csv_text(columns: Columns, x: Float[NDArray[Any], "N D"], given: Mapping[int, str] | None = None) -> str:
+    """A whole CSV file, with a header; `given` as in `as_texts`."""
     content = io.StringIO()
     writer = csv.writer(content, lineterminator="\n")
     writer.writerow(columns.names)
-    writer.writerows(as_texts(columns, x))
+    writer.writerows(as_texts(columns, x, given))
     return content.getvalue()

@@ -14,7 +14,7 @@ of rows and columns, and `recipe_` holds the result.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -36,11 +36,13 @@ from torch import Tensor
 from memgen.core.batch import Batch
 from memgen.core.likelihoods import factorised
 from memgen.core.noise import row_keys
+from memgen.data.conditions import given as as_given
 from memgen.data.values import tidy
 from memgen.errors import MemgenError
 from memgen.estimators.base import TableEstimator, keywords
 from memgen.estimators.training import ROWS, log_p
-from memgen.estimators.values import joined, where_missing
+from memgen.estimators.values import framed, joined, where_missing
+from memgen.tasks.conditional import conditional_sample
 from memgen.tasks.density import log_likelihood
 from memgen.tasks.features import features
 from memgen.tasks.imputation import impute
@@ -90,12 +92,29 @@ class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin
         """The mean of score_samples."""
         return float(self.score_samples(X).mean())
 
-    def sample(self, n_samples: int = 1, random_state: Any = None) -> Shaped[NDArray[Any], "n D"]:
-        """New rows, in the table's own values; other rows with every call, unless a random_state is set or given."""
+    def sample(self, n_samples: int = 1, random_state: Any = None, *, given: Mapping[str, Any] | None = None) -> Any:
+        """New rows, in the table's own values; other rows with every call, unless a random_state is set or given.
+
+        `given` has conditions by column: a value, or a range (low, high), open at a None. The rows are then drawn from
+        the model's distribution of the other columns given these. An estimator that was fitted on a DataFrame returns
+        one, any other an array.
+
+        >>> import numpy as np
+        >>> density = MemDensity(epochs=5, random_state=0).fit(np.random.default_rng(0).normal(size=(40, 3)))
+        >>> x = density.sample(5, given={"x0": 0.5, "x1": (0, None)})
+        >>> x[:, 0], x[:, 1].min() > 0
+        (array([0.5, 0.5, 0.5, 0.5, 0.5]), np.True_)
+        """
         check_is_fitted(self)
         chosen = self.random_state if random_state is None else random_state
         seed = int(check_random_state(chosen).randint(2**31))
-        return joined(self._decoded(sample(self.model_, n_samples, seed=seed, draw=True)))
+        if given:
+            condition, name = as_given(self.columns_, given), self.columns_.names.__getitem__
+            x = conditional_sample(self.model_, condition, n_samples, seed=seed, name=name).x
+        else:
+            x = sample(self.model_, n_samples, seed=seed, draw=True)
+        columns = self._decoded(x)
+        return framed(columns, self.columns_.names) if hasattr(self, "feature_names_in_") else joined(columns)
 
     def transform(self, X: Any) -> Float64[NDArray[np.float64], "N d"]:
         """The mean of q(z|x): a code for each row."""

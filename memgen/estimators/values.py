@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,15 @@ def joined(columns: list[NDArray[Any]]) -> Shaped[NDArray[Any], "N D"]:
     """One array: of numbers, or of objects where a column is text."""
     text = any(column.dtype == object for column in columns)
     return np.stack([column.astype(object if text else np.float64) for column in columns], 1)
+
+
+def framed(columns: list[NDArray[Any]], names: Sequence[str]) -> Any:
+    """A DataFrame with these columns."""
+    try:
+        import pandas as pd
+    except ImportError:
+        raise MemgenError("this estimator was fitted on a DataFrame, and rows of one need pandas: install it") from None
+    return pd.DataFrame(dict(zip(names, columns, strict=True)))
 
 
 def where_missing(missing: NDArray[np.bool_], new: NDArray[Any], old: NDArray[Any]) -> NDArray[Any]:

@@ -14,16 +14,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from memgen.core.model import DGM
 from memgen.data.cells import bare, is_missing, number
 from memgen.data.columns import Columns
+from memgen.data.conditions import given, given_texts
 from memgen.data.incomplete_tables import TextTable, read_text_table
 from memgen.data.kinds import LEVELLED
 from memgen.data.texts import as_texts, as_values, number_text
 from memgen.errors import MemgenError
+from memgen.tasks.conditional import conditional_sample
 from memgen.web import asks, service
 from memgen.web.service import as_floats
 from memgen.web.shelf import Shown
@@ -116,29 +118,18 @@ def _plain(value: Any) -> Any:
 
 
 def rows(shown: Shown, ask: asks.Rows, check: Check) -> dict[str, Any]:
-    """New rows, conditioned on the columns that are given."""
+    """New rows given some columns, by a value or by a range such as >50."""
     columns, model = schema_of(shown), service.view(shown.model, check)
-    for name in ask.fixed:
-        if name not in columns.names:
-            raise MemgenError(f"the model has no column {name[:40]!r}")
-    given = {name: text for name, text in ask.fixed.items() if not is_missing(text)}
-    if not given:
+    pairs = [(name, text.strip()) for name, text in ask.fixed.items() if not is_missing(text)]
+    condition = given(columns, pairs)
+    if not pairs:
         x: Tensor = service.samples(model, ask.n, ask.seed, True, 0).x.double()
     else:
-        row = [given.get(name, "") for name in columns.names]
-        table = read(_written([list(columns.names), row]), columns).x.float()
-        x = _conditional(model, table, ~table.isnan(), ask)
-    cells = as_texts(columns, x.numpy())
-    fixed = [i for i, name in enumerate(columns.names) if name in given]
+        name, tick = columns.names.__getitem__, lambda states: check()
+        x = conditional_sample(model, condition, ask.n, seed=ask.seed, name=name, tick=tick).x
+    cells = as_texts(columns, x.numpy(), given_texts(columns, pairs))
+    fixed = [i for i, name in enumerate(columns.names) if name in dict(pairs)]
     return {"names": list(columns.names), "cells": cells, "fixed": fixed, "csv": as_csv(list(columns.names), cells)}
-
-
-def _conditional(
-    model: DGM, x: Float[Tensor, "1 D"], observed: Bool[Tensor, "1 D"], ask: asks.Rows
-) -> Float[Tensor, "n D"]:
-    steps = max(STEPS, 2 * ask.n)
-    result: Tensor = service.imputed(model, x, observed, draws=ask.n, steps=steps, seed=ask.seed).draws[:, 0]
-    return result
 
 
 def as_csv(names: list[str], cells: list[list[str]]) -> str:

@@ -26,6 +26,7 @@ from memgen.core.likelihoods.count import Count
 from memgen.core.likelihoods.gaussian import LOG_2PI, Gaussian, GaussianColumns
 from memgen.core.likelihoods.mixed import KINDS, Mixed
 from memgen.core.likelihoods.pixels import DiscretisedLogistic
+from memgen.core.likelihoods.restricted import Given, RestrictedColumns
 from memgen.core.likelihoods.standard import Positive, Real
 
 LIKELIHOODS: dict[str, Callable[..., Head]] = {
@@ -52,12 +53,14 @@ __all__ = [
     "Factorised",
     "Gaussian",
     "GaussianColumns",
+    "Given",
     "Head",
     "IndependentColumns",
     "Likelihood",
     "Mixed",
     "Positive",
     "Real",
+    "RestrictedColumns",
     "check_values",
     "draw",
     "factorised",

@@ -46,6 +46,14 @@ class Factorised(Distribution, Protocol):
         """The quantile of every column at probability u."""
         ...
 
+    def cdf(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
+        """P(x_d <= x) of every column; x may be infinite."""
+        ...
+
+
+BISECTIONS = 64
+"""Halvings of [0, 1] that determine a probability to the precision of float64."""
+
 
 class IndependentColumns:
     """Base class of factorised distributions: log p(x) = sum_d log p(x_d), x_d = icdf(u_d)."""
@@ -55,6 +63,16 @@ class IndependentColumns:
 
     def icdf(self, u: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
         raise NotImplementedError
+
+    def cdf(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
+        """The largest u with icdf(u) <= x, by bisection, for distributions without a closed form."""
+        low = torch.zeros_like(self.log_probs(torch.zeros_like(x)))  # for its shape
+        high = torch.ones_like(low)
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            below = self.icdf(middle) <= x
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return high.where(x < torch.inf, 1).where(x > -torch.inf, 0)
 
     def log_prob(
         self, x: Float[Tensor, "*batch columns"], observed: Bool[Tensor, "*batch columns"] | None = None

@@ -38,6 +38,9 @@ class BernoulliColumns(IndependentColumns):
     def icdf(self, u: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
         return (u >= torch.sigmoid(-self.logits)).to(self.logits)
 
+    def cdf(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
+        return torch.sigmoid(-self.logits).where(x < 1, 1).where(x >= 0, 0)
+
 
 class Bernoulli(Head):
     """A linear map to one logit per column.

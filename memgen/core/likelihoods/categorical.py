@@ -44,6 +44,12 @@ class CategoricalColumns(IndependentColumns):
         below = self.probabilities.cumsum(-1)[..., :-1]
         return (below <= u.unsqueeze(-1)).sum(-1).to(self.logits)
 
+    def cdf(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
+        cumulative = self.probabilities.cumsum(-1)
+        last = self.logits.shape[-1] - 1
+        code = x.floor().clamp(0, last).long().expand(cumulative.shape[:-1]).unsqueeze(-1)
+        return cumulative.gather(-1, code).squeeze(-1).where(x < last, 1).where(x >= 0, 0)
+
 
 class Categorical(Head):
     """A linear map to one logit per column and category; the input of Q is one-hot."""

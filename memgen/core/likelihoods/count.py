@@ -44,6 +44,12 @@ class NegativeBinomialColumns(IndependentColumns):
         r, m, u = (v.detach().double().cpu() for v in (self.r, self.mean, u.clamp(edge, 1 - edge)))
         return torch.from_numpy(nbinom.ppf(u.numpy(), r.numpy(), (r / (r + m)).numpy())).to(self.mean)
 
+    def cdf(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
+        from scipy.stats import nbinom
+
+        r, m, x = (v.detach().double().cpu() for v in (self.r, self.mean, x))
+        return torch.from_numpy(nbinom.cdf(x.numpy(), r.numpy(), (r / (r + m)).numpy())).to(self.mean)
+
 
 class Count(Head):
     """Two linear maps: to log m, relative to the column's mean, and to log r. Q reads log(1 + x), standardised."""

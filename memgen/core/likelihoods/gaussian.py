@@ -45,6 +45,10 @@ class GaussianColumns(IndependentColumns):
         edge = torch.finfo(u.dtype).eps / 2
         return self.reparameterise(torch.special.ndtri(u.clamp(edge, 1 - edge)))[0]
 
+    def cdf(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
+        result: Tensor = torch.special.ndtr((x - self.mean) * torch.exp(-0.5 * self.log_variance))
+        return result
+
 
 class Gaussian(Head):
     """Two linear maps: to the mean and to the log-variance; sigma^2 = exp(raw) + floor^2.

@@ -47,6 +47,9 @@ class MixedColumns(IndependentColumns):
     def icdf(self, u: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
         return self._join(p.icdf(u[..., index]) for p, index in zip(self.parts, self.places, strict=True))
 
+    def cdf(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
+        return self._join(p.cdf(x[..., index]) for p, index in zip(self.parts, self.places, strict=True))
+
     def _join(self, values: object) -> Tensor:
         return torch.cat(list(values), -1)[..., self.back]  # type: ignore[call-overload]
 

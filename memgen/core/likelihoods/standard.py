@@ -39,6 +39,9 @@ class ScaledColumns(IndependentColumns):
     def icdf(self, u: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
         return self.shift + self.scale * self.y.icdf(u)
 
+    def cdf(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
+        return self.y.cdf((x - self.shift) / self.scale)
+
 
 class Real(Head):
     """x = shift + scale * y with y Gaussian: shift and scale are the mean and the standard deviation of training rows.
@@ -102,6 +105,9 @@ class LogNormalColumns(IndependentColumns):
 
     def icdf(self, u: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
         return torch.exp(self.log.icdf(u))
+
+    def cdf(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*rows columns"]:
+        return self.log.cdf(_log(x)).where(x > 0, 0)
 
 
 def _log(x: Tensor) -> Tensor:
