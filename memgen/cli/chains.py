@@ -37,9 +37,13 @@ class Chains(NamedTuple):
         """Whether the method accepts grey levels without binarisation."""
         return METHODS[self.method].fills_means
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of `imputations`."""
+        return {"steps": self.steps, "keep": self.keep, "draws": self.draws, "seed": self.seed}
+
     def fill(self, x: Float[Tensor, "N D"], observed: Bool[Tensor, "N D"], **options: Any) -> Imputation:
-        shared: dict[str, Any] = {"steps": self.steps, "keep": self.keep, "draws": self.draws, "seed": self.seed}
-        return fill(self.model, Batch(x, observed), self.method, **shared, **options)
+        return fill(self.model, Batch(x, observed), self.method, **self.options, **options)
 
     def carried(self, result: Imputation) -> dict[str, float | None]:
         """Effective states and accepted proposals; None where the method has none."""

@@ -67,10 +67,12 @@ class Command(click.Command):
 
     def _work(self, ctx: click.Context) -> None:
         from memgen.runs.finite import finite
+        from memgen.runs.ranks import only_first_rank_speaks
 
-        result = super().invoke(ctx)
-        if ctx.meta.get(JSON):
-            click.echo(json.dumps(finite(result), allow_nan=False))
+        with only_first_rank_speaks():
+            result = super().invoke(ctx)
+            if ctx.meta.get(JSON):
+                click.echo(json.dumps(finite(result), allow_nan=False))
 
 
 class Group(click.Group):
@@ -165,8 +167,11 @@ def exit_code(name: str, work: Callable[[], int | None]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (Exception, KeyboardInterrupt) as error:
+        from memgen.runs.ranks import may_speak
+
         code, line = explained(name, error)
-        print(printable(line), file=sys.stderr)
+        if may_speak():
+            print(printable(line), file=sys.stderr)
     return code or 0
 
 

@@ -10,6 +10,7 @@ from click.core import ParameterSource
 
 from memgen.cli.command import Command, examples
 from memgen.cli.options import FILE, Whole, data_option, device_option, overwrite_option, run_argument, split_option
+from memgen.cli.sharding import Sharding, name_of, shardable
 from memgen.errors import MemgenError
 
 PATTERNS = "rect-N, rand-P, half, half-left, half-right, half-top or half-bottom"
@@ -28,6 +29,7 @@ FOR_PATTERN = ("data", "split", "limit", "values", "figure", "npz")
         "memgen impute runs/mnist --pattern rect-12 --method paper --limit 1000",
         "memgen impute runs/mnist --input incomplete.csv --output whole.csv",
         "memgen impute runs/mnist --input pictures --output completed --draws 5 --mean",
+        "memgen impute runs/mnist --pattern half --shard 0/4    one of four processes; memgen merge ends it",
     ),
 )
 @run_argument
@@ -59,6 +61,7 @@ FOR_PATTERN = ("data", "split", "limit", "values", "figure", "npz")
 @click.option("--limit", type=Whole(1), metavar="N", help="The first N rows only.")
 @click.option("--seed", type=Whole(0), default=0, help="Of the masks and of the chains (default 0).")
 @device_option
+@shardable
 @click.pass_context
 def command(
     context: click.Context,
@@ -82,6 +85,7 @@ def command(
     limit: int | None,
     seed: int,
     device: str,
+    sharding: Sharding,
 ) -> dict[str, Any]:
     """Fill in missing values: of a data set under a pattern, for a number, or of your own data.
 
@@ -95,6 +99,7 @@ def command(
     check_way(context, pattern, source)
 
     from memgen.cli.chains import Chains
+    from memgen.cli.filling import Filling
     from memgen.cli.impute_input import Files, impute_input, output_paths
     from memgen.cli.impute_pattern import Task, impute_pattern
     from memgen.cli.output import check_output
@@ -103,17 +108,21 @@ def command(
     from memgen.tasks.imputation import method_for
 
     method_for(method, draws)  # refuses a wrong name before any work
+    ends = sharding.merging or not sharding.asked or sharding.rank is not None  # writes the outputs
     if source is not None:
-        outputs = output_paths(source, output, mean or not draws, draws, overwrite)
+        outputs = output_paths(source, output, mean or not draws, draws, overwrite) if ends else []
     check_output(figure, ".png")
     check_output(npz, ".npz", overwrite)
     saved = read_model(path, choose_device(device))
     chains = Chains(saved.model, method_for(method, draws, saved.model.mask), steps, keep, draws, seed)
     if source is not None:
         files = Files(source, outputs, mean or not draws, allow_empty_columns, header)
-        return impute_input(saved, chains, files)
+        filling = Filling(chains, sharding, saved, path, {"what": name_of("input", source.stem)})
+        return impute_input(saved, filling, files)
     assert pattern is not None
-    return impute_pattern(saved, chains, Task(pattern, data, split, limit, values, figure, npz))
+    about = {"what": pattern, "split": split, "limit": limit, "values": values}
+    task = Task(pattern, data, split, limit, values, figure, npz)
+    return impute_pattern(saved, Filling(chains, sharding, saved, path, about), task)
 
 
 def check_way(context: click.Context, pattern: str | None, source: Path | None) -> None:

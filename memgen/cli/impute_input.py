@@ -11,6 +11,7 @@ from torch import Tensor
 
 from memgen.cli.chains import Chains
 from memgen.cli.command import count, say
+from memgen.cli.filling import Filling
 from memgen.cli.output import check_writable
 from memgen.cli.reading import image_shape
 from memgen.core.batch import Batch
@@ -42,14 +43,17 @@ class Seen(NamedTuple):
     """Whether they stand for grey levels."""
 
 
-def impute_input(saved: Saved, chains: Chains, files: Files) -> dict[str, Any]:
+def impute_input(saved: Saved, filling: Filling, files: Files) -> dict[str, Any]:
+    chains = filling.chains
     given = read(saved, files)
     seen = as_modelled(saved, given, chains.seed, chains.fills_means)
     try:
         check_incomplete(saved.model, Batch(seen.x, seen.observed), chains.method)
     except MemgenError as error:
         raise MemgenError(f"{files.source}: {str(error).removeprefix('the data: ')}") from None
-    result = chains.fill(seen.x, seen.observed, smooth=seen.grey)
+    result = filling(seen.x, seen.observed, smooth=seen.grey)
+    if result is None:
+        return filling.sharding.record()
     completions = ([result.mean] if files.mean else []) + list(result.draws)
     for path, completed in zip(files.outputs, completions, strict=True):
         given.write(path, completed)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from memgen.cli.chains import Chains
 from memgen.cli.command import count, say
+from memgen.cli.filling import Filling
 from memgen.cli.output import check_output
 from memgen.cli.reading import data_for, image_shape
 from memgen.core.layers import batch_norms
@@ -65,12 +66,15 @@ class Outcome(NamedTuple):
         return self.result.log_p[~self.result.log_p.isnan()]
 
 
-def impute_pattern(saved: Saved, chains: Chains, task: Task) -> dict[str, Any]:
+def impute_pattern(saved: Saved, filling: Filling, task: Task) -> dict[str, Any]:
+    chains = filling.chains
     shape = image_shape(saved)
     task = task._replace(figure=task.figure or (Path("imputed.png") if shape else None))
     check_output(task.figure, ".png")
     data = data_for(saved, task.data, task.split, whole=True)
-    outcome = filled(chains, task, data)
+    outcome = filled(filling, task, data)
+    if outcome is None:
+        return filling.sharding.record()
     if task.figure is not None:
         write_figure(task.figure, outcome, shape)
     if task.npz is not None:
@@ -84,13 +88,16 @@ def impute_pattern(saved: Saved, chains: Chains, task: Task) -> dict[str, Any]:
     return record(chains, task, data, outcome)
 
 
-def filled(chains: Chains, task: Task, data: Dataset) -> Outcome:
-    x, values = rows_of(chains, task, data)
-    missing = missing_entries(task.pattern, data.shape, x.shape[1], len(x), seed=chains.seed)
+def filled(filling: Filling, task: Task, data: Dataset) -> Outcome | None:
+    """All rows, filled in; None where another process merges the shards."""
+    x, values = rows_of(filling.chains, task, data)
+    missing = missing_entries(task.pattern, data.shape, x.shape[1], len(x), seed=filling.chains.seed)
     clock = time.perf_counter()
-    result = chains.fill(x, ~(missing | x.isnan()))
+    result = filling(x, ~(missing | x.isnan()))
+    batch = with_batch_statistics(filling, x, missing)
+    if result is None:
+        return None
     error, _ = imputation_error(data, result.mean, x, missing)
-    batch = with_batch_statistics(chains, x, missing)
     return Outcome(x, missing, values, result, error, batch, time.perf_counter() - clock)
 
 
@@ -104,13 +111,15 @@ def rows_of(chains: Chains, task: Task, data: Dataset) -> tuple[Float[Tensor, "N
     return data.fixed(task.split, task.limit).values, data.binarisation
 
 
-def with_batch_statistics(chains: Chains, x: Float[Tensor, "N D"], missing: Bool[Tensor, "N D"]) -> SquaredError | None:
+def with_batch_statistics(
+    filling: Filling, x: Float[Tensor, "N D"], missing: Bool[Tensor, "N D"]
+) -> SquaredError | None:
     """The error of the paper's method with batch statistics, which its authors used; None for other methods."""
-    if chains.method != "paper" or not batch_norms(chains.model) or len(x) < 2:
+    if filling.chains.method != "paper" or not batch_norms(filling.chains.model) or len(x) < 2:
         return None
-    options = {"batch_size": AUTHORS_BATCH, "batch_statistics": True, "what": "imputing, batch statistics"}
-    known = missing & ~x.isnan()
-    return squared_error(chains.fill(x, ~(missing | x.isnan()), **options).mean, x, known)
+    what, known = "imputing, batch statistics", missing & ~x.isnan()
+    result = filling(x, ~(missing | x.isnan()), what, batch_size=AUTHORS_BATCH, batch_statistics=True)
+    return None if result is None else squared_error(result.mean, x, known)
 
 
 def write_figure(path: Path, outcome: Outcome, shape: tuple[int, ...]) -> None:

@@ -14,6 +14,7 @@ SECTIONS = {
         "demo": "Train a VAE and a MEM-VAE on small digits, score them, and draw samples of both.",
         "train": "Train a model and keep it in a run folder.",
         "evaluate": "Estimate log p(x) of held-out data by importance sampling, in nats.",
+        "merge": "Merge the results of `--shard 0/N` to `--shard N-1/N` into those of all rows.",
     },
     "Use a model": {
         "score": "Score every row of your own data: log p(x), its error, and how unusual the row is.",

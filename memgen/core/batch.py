@@ -114,6 +114,7 @@ def pieces(rows: Rows) -> list[slice]:
     return chunks(rows, max(1, CELLS // max(1, rows.rows(slice(1)).x.shape[1])))
 
 
-def chunks(rows: Rows, size: int, first: int = 0) -> list[slice]:
-    """Slices of at most `size` rows that cover all rows from `first` on."""
-    return [slice(start, min(start + size, len(rows))) for start in range(first, len(rows), size)]
+def chunks(rows: Rows, size: int, first: int = 0, stop: int | None = None) -> list[slice]:
+    """Slices of at most `size` rows that cover all rows from `first` on, up to `stop`."""
+    stop = len(rows) if stop is None else stop
+    return [slice(start, min(start + size, stop)) for start in range(first, stop, size)]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
 
@@ -15,11 +16,10 @@ from memgen.core.model import GenerativeModel
 from memgen.data import Dataset
 from memgen.data.kinds import LEVELLED
 from memgen.errors import MemgenError
-from memgen.runs.kept import Scores
 from memgen.runs.modelfile import Saved
 from memgen.runs.progress import Progress
 from memgen.runs.run import Run
-from memgen.tasks.density import BitsPerDimension, Likelihood, bits_per_dimension, join, log_likelihoods
+from memgen.tasks.density import BATCH_SIZE, BitsPerDimension, Likelihood, bits_per_dimension, join, log_likelihoods
 from memgen.tasks.imputation import Imputation, imputations
 from memgen.tasks.imputation import join as join_rows
 from memgen.tasks.inspection import Inspection, inspect, require_memory
@@ -29,6 +29,25 @@ MANY_PARTS = 1000
 """Partial results of a few rows each are joined when there are so many: a small tensor takes more than its values."""
 KEEP_EVERY = 60.0
 """Seconds between writes of the partial results of an evaluation."""
+
+
+R = TypeVar("R", Likelihood, Imputation)
+
+
+@runtime_checkable
+class Kept(Protocol[R]):
+    """Where the results of the first rows are kept, while those of the others are computed."""
+
+    @property
+    def required(self) -> bool:
+        """Whether results that cannot be kept are an error."""
+        ...
+
+    def read(self) -> tuple[R | None, float]:
+        """The results of the first rows, and the seconds that they took."""
+        ...
+
+    def write(self, result: R, seconds: float) -> None: ...
 
 
 def score(
@@ -45,33 +64,100 @@ def score(
     used. `other` names data other than those of the run. Without a run nothing is stored.
     """
     scores = None if run is None else run.scores(split, samples, seed, saved.sha256, other)
+    return score_rows(saved.model, batch, samples, seed, scores, fresh)
+
+
+def score_rows(
+    model: GenerativeModel,
+    batch: Rows,
+    samples: int,
+    seed: int = 0,
+    scores: Kept[Likelihood] | None = None,
+    fresh: bool = False,
+    rows: range | None = None,
+) -> tuple[Likelihood, float]:
+    """log p(x) of `rows` (default: all), and the seconds that it took. What `scores` has kept is used, unless `fresh`.
+
+    An unfinished scoring goes on at a border of batches, so that every row is scored in the same batch as without an
+    interruption."""
+    rows = range(len(batch)) if rows is None else rows
     previous, seconds = (None, 0.0) if fresh or scores is None else scores.read()
     parts = [] if previous is None else [previous]
-    before = done = sum(len(part.log_p) for part in parts)
-    if before:
+    if previous is not None and len(previous) < len(rows):
+        parts = [first(previous, len(previous) // BATCH_SIZE * BATCH_SIZE)]
+    if before := sum(map(len, parts)):
         anew = "memgen evaluate --fresh scores them again"
-        print(f"{min(before, len(batch)):,} examples were scored before; {anew}", file=sys.stderr)
-    clock = time.perf_counter() - seconds
-    kept_at = time.monotonic()
-    scored = log_likelihoods(saved.model, batch, samples, before, seed)
-    with Progress("scoring", len(batch), "example", before) as progress, closing(scored) as stream:
-        try:
-            for piece in stream:
-                parts.append(piece)
-                if len(parts) > MANY_PARTS:
-                    parts = [join(parts)]
-                done += len(piece.log_p)
-                progress.to(done)
-                if time.monotonic() - kept_at > KEEP_EVERY:
-                    kept_at = time.monotonic()
-                    keep(scores, parts, time.perf_counter() - clock)
-        except KeyboardInterrupt:
-            where = keep(scores, parts, time.perf_counter() - clock)
-            raise KeyboardInterrupt(f"{done:,} of {len(batch):,} examples scored {where}") from None
-    seconds = time.perf_counter() - clock
-    if done > before:
-        keep(scores, parts, seconds)
-    return first(join(parts), len(batch)), seconds * len(batch) / done
+        print(f"{min(before, len(rows)):,} examples were scored before; {anew}", file=sys.stderr)
+    stream = log_likelihoods(model, batch, samples, rows.start + before, seed, stop=rows.stop)
+    task = Long("scoring", "example", "scored", join, len(rows))
+    result, seconds = task.collect(stream, parts, scores, seconds)
+    return first(result, len(rows)), seconds * len(rows) / len(result)
+
+
+def keep_all(scores: Kept[Likelihood], result: Likelihood, seconds: float) -> None:
+    """Keep the results of all rows, unless those of more rows are there."""
+    previous, _ = scores.read()
+    if previous is None or len(previous) <= len(result):
+        keep(scores, result, seconds, "example")
+
+
+def keep(kept: Kept[R], result: R, seconds: float, unit: str) -> bool:
+    """Write results. Returns whether that was possible; where they are required, an error is raised if not."""
+    try:
+        kept.write(result, seconds)
+    except MemgenError as error:
+        if kept.required:
+            raise
+        print(f"results per {unit} are not kept: {error}", file=sys.stderr)
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Long(Generic[R]):
+    """A task whose results come batch by batch, and are kept every minute and when it is interrupted."""
+
+    what: str
+    unit: str
+    done: str
+    """The participle for messages, as in "8 of 20 rows scored"."""
+    join: Callable[[Sequence[R]], R]
+    total: int
+
+    def collect(
+        self, pieces: Generator[R, None, None], parts: list[R], kept: Kept[R] | None, seconds: float = 0.0
+    ) -> tuple[R, float]:
+        """The results of `parts`, which took `seconds`, and of all pieces that come; and the seconds of both."""
+        before = done = sum(map(len, parts))
+        clock = time.perf_counter() - seconds
+        kept_at = time.monotonic()
+        with Progress(self.what, self.total, self.unit, before) as progress, closing(pieces) as stream:
+            try:
+                for piece in stream:
+                    parts.append(piece)
+                    if len(parts) > MANY_PARTS:
+                        parts = [self.join(parts)]
+                    done += len(piece)
+                    progress.to(done)
+                    if kept is not None and time.monotonic() - kept_at > KEEP_EVERY:
+                        kept_at = time.monotonic()
+                        self._keep(kept, parts, time.perf_counter() - clock)
+            except KeyboardInterrupt:
+                where = self._keep(kept, parts, time.perf_counter() - clock)
+                state = f"{done:,} of {self.total:,} {self.unit}s {self.done} {where}"
+                raise KeyboardInterrupt(state) from None
+        seconds = time.perf_counter() - clock
+        if done > before:
+            self._keep(kept, parts, seconds)
+        return self.join(parts), seconds
+
+    def _keep(self, kept: Kept[R] | None, parts: list[R], seconds: float) -> str:
+        """Write partial results if possible. Returns the end of a message about it."""
+        if kept is None:
+            return "but not kept: a model file has no place for them"
+        if parts and not keep(kept, self.join(parts), seconds, self.unit):
+            return "but not kept"
+        return "and kept; the same command goes on"
 
 
 def bits_of(saved: Saved, result: Likelihood, batch: Rows) -> BitsPerDimension | None:
@@ -90,8 +176,24 @@ def fill(
     with Progress(what, len(batch), "row") as progress:
         for part in imputations(model, batch, method, **options):
             parts.append(part)
-            progress.to(sum(len(part.mean) for part in parts))
+            progress.to(sum(map(len, parts)))
     return join_rows(parts)
+
+
+def fill_rows(
+    model: GenerativeModel,
+    batch: Batch,
+    method: str | None,
+    what: str,
+    kept: Kept[Imputation],
+    rows: range,
+    **options: Any,
+) -> Imputation:
+    """Missing values of `rows`, whole batches; goes on after the rows that are kept already."""
+    previous, seconds = kept.read()
+    parts = [] if previous is None else [previous]
+    pieces = imputations(model, batch, method, start=rows.start + sum(map(len, parts)), stop=rows.stop, **options)
+    return Long(what, "row", "filled in", join_rows, len(rows)).collect(pieces, parts, kept, seconds)[0]
 
 
 def look(
@@ -140,19 +242,6 @@ def imputation_error(
         levelled = torch.tensor([kind in LEVELLED for kind in data.columns.kinds])
         guess, x = comparable(guess, x, levelled, data.some("train"))
     return squared_error(guess, x, known), row_errors(guess, x, known)
-
-
-def keep(scores: Scores | None, parts: list[Likelihood], seconds: float) -> str:
-    """Write partial results into the run if possible. Returns the end of a message about it."""
-    if scores is None:
-        return "but not kept: a model file has no place for them"
-    try:
-        if parts:
-            scores.write(join(parts), seconds)
-    except MemgenError as error:
-        print(f"results per example are not kept: {error}", file=sys.stderr)
-        return "but not kept"
-    return "and kept; the same command goes on"
 
 
 def first(result: Likelihood, n: int) -> Likelihood:

@@ -29,6 +29,9 @@ from memgen.core.noise import BLOCK, ExampleNoise
 from memgen.errors import MemgenError
 from memgen.tasks.common import check_rows, weights_of
 
+BATCH_SIZE = 8
+"""Number of examples that are scored together."""
+
 
 @dataclass(frozen=True)
 class Likelihood:
@@ -43,6 +46,9 @@ class Likelihood:
     """Effective sample size, (sum w)^2 / sum w^2."""
     bounds: dict[int, Float64[Tensor, " N"]]
     """The importance bound with K < `samples`, averaged over disjoint groups, which shows whether it has converged."""
+
+    def __len__(self) -> int:
+        return len(self.log_p)
 
     @property
     def mean(self) -> float:
@@ -92,13 +98,22 @@ def join(parts: Sequence[Likelihood]) -> Likelihood:
     )
 
 
+def borders(rows: int) -> list[int]:
+    """The first row of every batch, and the number of rows.
+
+    >>> borders(20)
+    [0, 8, 16, 20]
+    """
+    return [*range(0, rows, BATCH_SIZE), rows]
+
+
 def log_likelihood(
     model: GenerativeModel,
     rows: Rows,
     samples: int = 5000,
     *,
     seed: int = 0,
-    batch_size: int = 8,
+    batch_size: int = BATCH_SIZE,
     chunk: int = BLOCK,
     keys: Sequence[int] | None = None,
 ) -> Likelihood:
@@ -121,11 +136,13 @@ def log_likelihoods(
     samples: int,
     start: int = 0,
     seed: int = 0,
-    batch_size: int = 8,
+    batch_size: int = BATCH_SIZE,
     chunk: int = BLOCK,
     keys: Sequence[int] | None = None,
+    stop: int | None = None,
 ) -> Generator[Likelihood, None, None]:
-    """`log_likelihood` of one batch after the other from example `start` on, to show progress and to continue later."""
+    """`log_likelihood` of one batch after the other from example `start` on, to show progress and to continue later;
+    `stop`: the first example that is not scored."""
     if samples < 1:
         raise MemgenError(f"samples must be at least 1, not {samples}")
     check_rows(model, rows)
@@ -141,7 +158,7 @@ def log_likelihoods(
                 log_w = _accelerated(model, batch, encoding) or partial(log_weights, model, batch, encoding)
                 return _score(log_w, noise, samples, chunk)
 
-        parts = chunks(rows, batch_size, start)
+        parts = chunks(rows, batch_size, start, stop)
         yield from side_by_side(part, parts) if weights.device.type == "cpu" else map(part, parts)
 
 

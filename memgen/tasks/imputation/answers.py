@@ -33,6 +33,9 @@ class Imputation:
     log_observed: Float64[Tensor, " N"]
     """log p(x_obs), estimated by the mean weight of the states; NaN for states without weights."""
 
+    def __len__(self) -> int:
+        return len(self.mean)
+
 
 def join(parts: Sequence[Imputation]) -> Imputation:
     """The rows of all parts, in order."""

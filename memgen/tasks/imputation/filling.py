@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Generator, Sequence
-from itertools import islice
+from itertools import accumulate, islice, pairwise
 
 import torch
 from jaxtyping import Int
@@ -21,6 +21,9 @@ from memgen.tasks.common import weights_of
 from memgen.tasks.imputation.answers import Completions, Imputation, collect, join
 from memgen.tasks.imputation.methods import METHODS, Method, method_for
 
+BATCH_SIZE = 250
+"""Number of rows that are filled in together, at most."""
+
 
 def impute(
     model: GenerativeModel,
@@ -32,7 +35,7 @@ def impute(
     draws: int = 0,
     smooth: bool = False,
     seed: int = 0,
-    batch_size: int = 250,
+    batch_size: int = BATCH_SIZE,
     keys: Sequence[int] | None = None,
 ) -> Imputation:
     """Fill in the missing values of rows. In x a missing value may be any number, or NaN.
@@ -62,19 +65,22 @@ def imputations(
     draws: int = 0,
     smooth: bool = False,
     seed: int = 0,
-    batch_size: int = 250,
+    batch_size: int = BATCH_SIZE,
     batch_statistics: bool = False,
     keys: Sequence[int] | None = None,
+    start: int = 0,
+    stop: int | None = None,
 ) -> Generator[Imputation, None, None]:
     """`impute` of one batch of rows after the other, to show progress. With `batch_statistics` batch norm uses the
-    statistics of the batch, as the paper's authors did; a row then depends on the other rows of its batch.
+    statistics of the batch, as the paper's authors did; a row then depends on the other rows of its batch. Only batches
+    that begin in the rows from `start` to `stop` are filled in.
     """
     name = method_for(method, draws, model.mask)
     chosen = METHODS[name]
     keep = chosen.kept(steps) if keep is None else keep
     _check_counts(steps, keep, draws, chosen)
-    # Batches of nearly equal size: with `batch_statistics` a short last batch would have different statistics.
-    parts = torch.arange(len(rows)).tensor_split(math.ceil(len(rows) / batch_size) or 1)
+    where = range(start, len(rows) if stop is None else stop)
+    parts = [torch.arange(a, b) for a, b in pairwise(borders(len(rows), batch_size)) if a in where or not len(rows)]
     for part in parts:
         check_incomplete(model, rows.rows(part), name, int(part[0]) if len(part) else 0)
     if not batch_statistics:
@@ -92,6 +98,17 @@ def imputations(
             result = collect(inner.likelihood, batch, states, Completions(draws, keep, batch, smooth, choices))
         _check_finite(result, int(part[0]))
         yield result
+
+
+def borders(rows: int, batch_size: int = BATCH_SIZE) -> list[int]:
+    """The first row of every batch, and the number of rows. The batches have nearly equal sizes: with
+    `batch_statistics` a short last batch would have different statistics.
+
+    >>> borders(501)
+    [0, 167, 334, 501]
+    """
+    parts = torch.arange(rows).tensor_split(math.ceil(rows / batch_size) or 1)
+    return [0, *accumulate(map(len, parts))]
 
 
 def _with_mask(batch: Batch) -> Batch:

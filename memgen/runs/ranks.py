@@ -1,0 +1,94 @@
+"""Processes that torchrun has started: their ranks, how they wait for each other, and which of them speaks.
+
+torchrun tells every process its RANK and the WORLD_SIZE, and the address of a store that all of them reach.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from memgen.errors import MemgenError
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+RENDEZVOUS = 300
+"""Seconds until ranks that do not meet are an error."""
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One of `size` processes that work together."""
+
+    index: int
+    size: int
+
+
+def own_rank() -> Rank | None:
+    """The rank of this process; None if it works alone."""
+    if not all(os.environ.get(name) for name in VARIABLES):
+        return None
+    rank, size = os.environ["RANK"], os.environ["WORLD_SIZE"]
+    if not (rank.isdecimal() and size.isdecimal() and int(rank) < int(size)):
+        raise MemgenError(f"RANK={rank} and WORLD_SIZE={size} are no rank and no number of ranks; torchrun sets both")
+    return Rank(int(rank), int(size)) if int(size) > 1 else None
+
+
+def store(seconds: float = RENDEZVOUS) -> Store:
+    """The store that all ranks reach."""
+    from torch.distributed.rendezvous import rendezvous
+
+    try:
+        return cast("Store", next(rendezvous("env://", timeout=timedelta(seconds=seconds)))[0])
+    except (RuntimeError, ValueError, OSError):
+        place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        raise MemgenError(f"this rank has not reached the others at {place} within {seconds:g} s") from None
+
+
+def wait_for_all(rank: Rank, what: str, seconds: float) -> None:
+    """Tell the others that this rank has done `what`. Rank 0 waits until all have."""
+    from torch.distributed import DistError
+
+    shared = store()
+    shared.set(f"{what}/{rank.index}", "done")
+    if rank.index:
+        return
+    try:
+        shared.wait([f"{what}/{index}" for index in range(rank.size)], timedelta(seconds=seconds))
+    except (DistError, RuntimeError):
+        late = [index for index in range(rank.size) if not _has(shared, f"{what}/{index}")]
+        names = ", ".join(map(str, late[:20])) + (" ..." if len(late) > 20 else "")
+        raise MemgenError(
+            f"rank 0 has waited {seconds:g} s for rank {names}, which {'has' if len(late) == 1 else 'have'} not "
+            f"finished {what}; the same command goes on, and --timeout says how long to wait"
+        ) from None
+
+
+def _has(shared: Store, key: str) -> bool:
+    return bool(shared.check([key]))
+
+
+@contextmanager
+def only_first_rank_speaks() -> Iterator[None]:
+    """All ranks but rank 0 print nothing. Errors are printed after the block, by `may_speak`."""
+    rank = own_rank()
+    if rank is None or rank.index == 0:
+        yield
+        return
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        yield
+
+
+def may_speak() -> bool:
+    """Whether this process prints its error: the first rank that asks does."""
+    with suppress(Exception):
+        if own_rank() is not None:
+            return bool(store(10).add("errors", 1) == 1)
+    return True
