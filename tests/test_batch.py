@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import pytest
 import torch
 
 import memgen
 from memgen.core.batch import UNKNOWN, Batch, Index, Rows, chunks
-from memgen.core.layers import NORMS, Dense
 from memgen.core.rows import Moments, moments, normalise
-from memgen.core.specification import LAYERS, DenseSpec, UpsampleSpec, ViewSpec, build_layers, layer_spec, output_of
 from memgen.data import Dataset
-from memgen.errors import MemgenError
 from memgen.recipes.build import build
 from memgen.recipes.settings import Recipe
 from memgen.tasks.density import log_likelihood
@@ -100,40 +95,3 @@ def test_moments_of_chunks_are_those_of_all_rows_and_of_what_normalise_takes() -
     torch.testing.assert_close(gathered.mean.float(), mean)
     torch.testing.assert_close(gathered.variance.float(), variance)
     torch.testing.assert_close(normalise(h, None, None, 0.0), (h - mean) / variance.sqrt(), atol=1e-5, rtol=1e-5)
-
-
-def test_layers_are_built_as_they_are_specified() -> None:
-    tables: list[dict[str, Any]] = [
-        {"kind": "view", "shape": [4, 4, 1]},
-        {"kind": "conv", "channels": 3, "stride": 2, "slots": 2},
-        {"kind": "upsample", "factor": 2},
-        {"units": 5},
-    ]
-    specs = [layer_spec(table) for table in tables]
-    layers, shape = build_layers(specs, (16,), NORMS["batch"])
-    assert shape == (output_of(specs, (16,)),) == (5,)
-    h = torch.rand(2, 7, 16)
-    for layer in layers:
-        h = getattr(layer(h), "output", layer(h))
-    assert h.shape == (2, 7, 5)
-    (dense,), _ = build_layers([DenseSpec(3)], (4,), NORMS["none"])
-    assert isinstance(dense, Dense)
-    assert output_of([ViewSpec((2, 2, 1)), UpsampleSpec(3)], (4,)) == 36
-
-
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ({"kind": "pool"}, f"unknown kind of layer 'pool'. Choices: {', '.join(LAYERS)}"),
-        ({"kind": "conv", "channel": 3}, "unknown setting of a conv layer 'channel'; did you mean 'channels'"),
-        ({"kind": "conv"}, "a conv layer needs channels, size, stride, slots"),
-        ({"kind": "dense", "units": 0}, "units of a dense layer must be a whole number from 1 on, not 0"),
-        ({"units": 2.5}, "whole number from 1 on, not 2.5"),
-        ({"kind": "view", "shape": [3, "4"]}, "shape of a view layer must be a whole number"),
-    ],
-)
-def test_a_table_that_is_no_layer_is_refused_in_one_line(table: dict[str, object], message: str) -> None:
-    with pytest.raises(MemgenError) as error:
-        layer_spec(table)
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)

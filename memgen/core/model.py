@@ -259,7 +259,8 @@ class DGM(nn.Module):
         """The layers with memory by name, numbered from the data upwards, as in the paper: layer 1 is next to x."""
         named = {}
         for level, net in enumerate(self.p, 1):
-            for index, layer in enumerate(reversed(list(cast(Conditional, net).layers)), 1):
+            layers = [layer for layer in cast(Conditional, net).layers if any(True for _ in layer.parameters())]
+            for index, layer in enumerate(reversed(layers), 1):
                 if isinstance(layer, MemoryLayer):
                     named[f"layer {index}" if len(self.p) == 1 else f"level {level} layer {index}"] = layer
         return named

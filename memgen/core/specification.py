@@ -14,16 +14,18 @@ position, and all positions share the slots.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, Protocol, get_args, runtime_checkable
 
+from pydantic import AfterValidator, ConfigDict, Field
+from pydantic.dataclasses import dataclass as checked_dataclass
 from torch import nn
 
 from memgen.core.convolution import Conv, Upsample, View
 from memgen.core.layers import Dense, MemoryLayer
 from memgen.core.memory import ATTENTIONS, COMPOSITIONS, SPARSE_ATTENTIONS, Memory
-from memgen.errors import MemgenError, unknown
+from memgen.errors import MemgenError
 
 Shape = tuple[int, ...]
 Norm = Callable[[int], nn.Module]
@@ -63,12 +65,26 @@ class LayerSpec(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+def _odd(size: int) -> int:
+    if size % 2 == 0:
+        raise MemgenError(f"a conv layer needs an odd size, so that it has a middle, not {size}")
+    return size
+
+
+RECORD = ConfigDict(extra="forbid", frozen=True)
+LARGEST = 100_000_000
+"""Units, slots, samples or rows; a product of two such sizes is a number of torch."""
+Size = Annotated[int, Field(strict=True, ge=1, le=LARGEST)]
+Slots = Annotated[int, Field(strict=True, ge=0, le=LARGEST)]
+
+
+@checked_dataclass(config=RECORD)
 class DenseSpec:
     """h = phi(norm(W h_in + b)), with a memory of `slots` slots."""
 
-    units: int
-    slots: int = 0
+    units: Size
+    slots: Slots = 0
+    kind: Literal["dense"] = Field(default="dense", kw_only=True)
 
     def output(self, inputs: Shape) -> Shape:
         return (self.units,)
@@ -77,31 +93,31 @@ class DenseSpec:
         return reading.around(Dense(math.prod(inputs), self.units, norm), self.units, self.slots)
 
 
-@dataclass(frozen=True)
+@checked_dataclass(config=RECORD)
 class ConvSpec:
     """A convolution with size x size filters; all positions read the same memory of `slots` slots."""
 
-    channels: int
-    size: int = 3
-    stride: int = 1
-    slots: int = 0
+    channels: Size
+    size: Annotated[Size, AfterValidator(_odd)] = 3
+    stride: Size = 1
+    slots: Slots = 0
+    kind: Literal["conv"] = Field(default="conv", kw_only=True)
 
     def output(self, inputs: Shape) -> Shape:
         height, width, _ = _image(inputs, "conv")
         return -(-height // self.stride), -(-width // self.stride), self.channels
 
     def build(self, inputs: Shape, norm: Norm, reading: Reading) -> nn.Module:
-        if self.size % 2 == 0:
-            raise MemgenError(f"a conv layer needs an odd size, so that it has a middle, not {self.size}")
         conv = Conv(_image(inputs, "conv")[2], self.channels, self.size, self.stride, norm)
         return reading.around(conv, self.channels, self.slots)
 
 
-@dataclass(frozen=True)
+@checked_dataclass(config=RECORD)
 class UpsampleSpec:
     """Every position becomes factor x factor positions."""
 
-    factor: int = 2
+    factor: Size = 2
+    kind: Literal["upsample"] = Field(default="upsample", kw_only=True)
 
     def output(self, inputs: Shape) -> Shape:
         height, width, channels = _image(inputs, "upsample")
@@ -111,11 +127,12 @@ class UpsampleSpec:
         return Upsample(self.factor)
 
 
-@dataclass(frozen=True)
+@checked_dataclass(config=RECORD)
 class ViewSpec:
     """The same numbers in another shape: a vector as an image."""
 
-    shape: Shape
+    shape: tuple[Size, ...]
+    kind: Literal["view"] = Field(default="view", kw_only=True)
 
     def output(self, inputs: Shape) -> Shape:
         if math.prod(inputs) != math.prod(self.shape):
@@ -126,45 +143,9 @@ class ViewSpec:
         return View(inputs, self.output(inputs))
 
 
-LAYERS: dict[str, type[DenseSpec | ConvSpec | UpsampleSpec | ViewSpec]] = {
-    "dense": DenseSpec,
-    "conv": ConvSpec,
-    "upsample": UpsampleSpec,
-    "view": ViewSpec,
-}
-"""kind -> a record with `output(shape)` and `build(shape, norm, reading)`."""
-
-
-def layer_spec(table: Mapping[str, Any]) -> DenseSpec | ConvSpec | UpsampleSpec | ViewSpec:
-    """The record of a layer's table in a recipe.
-
-    >>> layer_spec({"kind": "conv", "channels": 16, "size": 5})
-    ConvSpec(channels=16, size=5, stride=1, slots=0)
-    >>> layer_spec({"kind": "pool"})
-    Traceback (most recent call last):
-    memgen.errors.MemgenError: unknown kind of layer 'pool'. Choices: dense, conv, upsample, view
-    """
-    kind, values = table.get("kind", "dense"), {key: value for key, value in table.items() if key != "kind"}
-    if kind not in LAYERS:
-        raise unknown("kind of layer", str(kind), LAYERS)
-    names = [field.name for field in fields(LAYERS[kind])]
-    for name, value in values.items():
-        if name not in names:
-            raise unknown(f"setting of a {kind} layer", name, names)
-        values[name] = _number(kind, name, value) if name != "shape" else tuple(_number(kind, name, n) for n in value)
-    try:
-        return LAYERS[kind](**values)
-    except TypeError:
-        raise MemgenError(
-            f"a {kind} layer needs {', '.join(names)}, and this has {', '.join(values) or 'none'}"
-        ) from None
-
-
-def _number(kind: str, name: str, value: object) -> int:
-    least = 0 if name == "slots" else 1
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise MemgenError(f"{name} of a {kind} layer must be a whole number from {least} on, not {value!r}")
-    return value
+Layer = DenseSpec | ConvSpec | UpsampleSpec | ViewSpec
+LAYERS: dict[str, type[Layer]] = {record.kind: record for record in get_args(Layer)}
+"""kind -> a record with `output(shape)` and `build(shape, norm, reading)`. A recipe has it as a table with its kind."""
 
 
 def build_layers(

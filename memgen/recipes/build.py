@@ -83,24 +83,35 @@ def build(recipe: Recipe, columns: int | None = None, kinds: Sequence[Kind] = ()
             raise MemgenError(f"cannot build this model: {str(error).splitlines()[0]}") from None
 
 
+def layers_of(settings: Model) -> list[tuple[Sequence[LayerSpec], Sequence[LayerSpec]]]:
+    """The layers of Q and P of every level, in the order in which they run.
+
+    >>> layers_of(Recipe().override(["model.hidden=[3, 2]", "model.slots=[5, 0]"]).model)[0][1]
+    [DenseSpec(units=2, slots=0, kind='dense'), DenseSpec(units=3, slots=5, kind='dense')]
+    """
+    if settings.encoder or settings.decoder:
+        return [(settings.encoder, settings.decoder)]
+    slots = levels_of(settings.slots, settings.hidden, 0)
+    # P runs from z down to the data, so its layers are built from the last of `hidden` to the first.
+    return [
+        ([*map(DenseSpec, hidden)], [*map(DenseSpec, reversed(hidden), reversed(of_memory))])
+        for hidden, of_memory in zip(settings.hidden, slots, strict=True)
+    ]
+
+
 def assemble(settings: Model, columns: int, likelihood: Callable[[int, int], Head]) -> DGM:
     """Q and P of every level. Level l lies between `below` (x or z_l) and z_{l+1}."""
-    slots = levels_of(settings.slots, settings.hidden, 0)
     norm = partial(NORMS[settings.norm], epsilon=settings.norm_epsilon)
     reading = Reading(settings.attention, settings.composition, settings.top)
     q, p, below = [], [], columns
-    for level, (hidden, latent) in enumerate(zip(settings.hidden, settings.latent, strict=True)):
-        upwards: list[LayerSpec] = [DenseSpec(units) for units in hidden]
-        # P runs from z down to the data, so its layers are built from the last of `hidden` to the first.
-        sizes = zip(reversed(hidden), reversed(slots[level]), strict=True)
-        downwards: list[LayerSpec] = [DenseSpec(units, of_memory) for units, of_memory in sizes]
-        around = settings.skip and len(hidden) > 0
+    for level, ((upwards, downwards), latent) in enumerate(zip(layers_of(settings), settings.latent, strict=True)):
+        around_q, around_p = settings.skip and len(upwards) > 0, settings.skip and len(downwards) > 0
         make: Callable[[int, int], Head] = likelihood if level == 0 else Gaussian
-        head = make(output_of(downwards, (latent,)) + around * latent, below)
+        head = make(output_of(downwards, (latent,)) + around_p * latent, below)
         inputs = head.encoded + (columns if settings.mask and level == 0 else 0)
         q_layers, (features,) = build_layers(upwards, (inputs,), norm)
         p_layers, _ = build_layers(downwards, (latent,), norm, reading)
-        q.append(Conditional(q_layers, Gaussian(features + around * inputs, latent), settings.skip))
+        q.append(Conditional(q_layers, Gaussian(features + around_q * inputs, latent), settings.skip))
         p.append(Conditional(p_layers, head, settings.skip))
         below = latent
     return DGM(q, p, settings.mask)

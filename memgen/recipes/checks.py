@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import AfterValidator, ValidationError
 
 from memgen.core.objective import CHOOSING
+from memgen.core.specification import LAYERS
 from memgen.data import DATASETS
 from memgen.data.own import is_path
 from memgen.data.words import parse_kinds, parse_size
@@ -29,8 +30,11 @@ WORDS = {
     "greater_than": "must be above {gt:g}",
     "less_than_equal": "must be at most {le:,}",
     "less_than": "must be below {lt:g}",
+    "tuple_type": "must be a list of whole numbers",
+    "model_attributes_type": "must be a table",
 }
 """Type of a pydantic error -> what the setting must be."""
+MISSING = {"missing": "is missing", "union_tag_not_found": f"needs a kind: {', '.join(LAYERS)}"}
 
 Section = TypeVar("Section")
 
@@ -91,16 +95,29 @@ def made(kind: type[Section], table: dict[str, Any], where: str, problems: list[
 
 
 def _lines(kind: type, error: ValidationError) -> Iterator[str]:
+    """One line per problem. The place of a problem in a layer is model.decoder.NUMBER.KIND.SETTING, counted from 1."""
     for detail in error.errors(include_url=False):
-        key, value = str(detail["loc"][0]), detail["input"]
-        cause = detail.get("ctx", {}).get("error")
-        if detail["type"] == "unexpected_keyword_argument":
-            yield f": {unknown('key', key, [entry.name for entry in fields(kind)])}"
-        elif isinstance(cause, MemgenError):
-            yield f".{key}: {cause}"
-        else:
-            requirement = str(cause) if cause is not None else WORDS[detail["type"]].format(**detail.get("ctx", {}))
-            yield f".{key} {requirement}, not {_short(value)}"
+        setting, *inside = detail["loc"]
+        place = [str(setting), *(str(part + 1) if isinstance(part, int) else part for part in inside)]
+        if setting not in ("encoder", "decoder"):
+            place = place[:1]
+        yield _line(LAYERS[place[2]] if len(place) > 2 else kind, place, dict(detail))
+
+
+def _line(kind: type, place: list[str], detail: dict[str, Any]) -> str:
+    key, value, context = ".".join(place), detail["input"], detail.get("ctx", {})
+    cause = context.get("error")
+    if detail["type"] == "unexpected_keyword_argument":
+        names = [entry.name for entry in fields(kind)]
+        return f"{'.'.join(['', *place[:-1]])}: {unknown('key', place[-1], names)}"
+    if detail["type"] == "union_tag_invalid":
+        return f".{key}: {unknown('kind of layer', context['tag'], LAYERS)}"
+    if detail["type"] in MISSING:
+        return f".{key} {MISSING[detail['type']]}"
+    if isinstance(cause, MemgenError):
+        return f".{key}: {cause}"
+    requirement = str(cause) if cause is not None else WORDS[detail["type"]].format(**context)
+    return f".{key} {requirement}, not {_short(value)}"
 
 
 def _short(value: Any) -> str:
@@ -139,11 +156,23 @@ def _of_model(model: Model) -> Iterator[str]:
     if len(model.hidden) != len(model.latent):
         yield f"model.hidden has {len(model.hidden)} level(s) and model.latent {len(model.latent)}; they must agree"
     yield from _per_layer("model.slots", model.slots, model)
-    slots = [n for level in model.slots for n in level]
+    slots = [n for level in model.slots for n in level] + [getattr(layer, "slots", 0) for layer in model.decoder]
     if model.attention == "product" and any(math.isqrt(n) ** 2 != n for n in slots):
-        yield f"model.attention product needs square numbers of model.slots, not {slots}"
-    if model.start == "linear" and not (model.skip and all(model.hidden)):
+        yield f"model.attention product needs square numbers of slots, not {slots}"
+    if model.start == "linear" and not (model.skip and (all(model.hidden) or (model.encoder and model.decoder))):
         yield "model.start linear needs model.skip=true and a layer around which to skip"
+    if model.encoder or model.decoder:
+        yield from _of_layers(model)
+
+
+def _of_layers(model: Model) -> Iterator[str]:
+    if any(model.hidden) or any(model.slots) or len(model.latent) > 1:
+        yield (
+            "model.encoder and model.decoder describe one level in place of model.hidden and model.slots: set these "
+            "to [], and model.latent to one number"
+        )
+    if any(getattr(layer, "slots", 0) for layer in model.encoder):
+        yield "model.encoder: only layers of P have a memory; set slots in model.decoder"
 
 
 def _per_layer(name: str, value: Sequence[Sequence[Any]], model: Model) -> Iterator[str]:

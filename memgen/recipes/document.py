@@ -199,6 +199,8 @@ def plain(recipe: Recipe) -> Table:
     model, data = _listed(asdict(recipe.model)), asdict(recipe.data)
     latent = model["latent"]
     model["latent"] = latent[0] if len(latent) == 1 else list(latent)
+    for net in ("encoder", "decoder"):
+        model[net] = [{key: list(v) if isinstance(v, tuple) else v for key, v in layer.items()} for layer in model[net]]
     data["kinds"] = list(data["kinds"])
     return {"about": recipe.about, "data": data, "model": model, "stages": stages}
 

@@ -12,7 +12,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from memgen.core.layers import NORMS
@@ -22,24 +22,8 @@ from memgen.core.objective import BOUNDS, ESTIMATORS
 from memgen.data.own import HEADERS, STREAM
 from memgen.errors import MemgenError
 from memgen.recipes import document
-from memgen.recipes.checks import choice, contradictions, list_of, list_of_lists, made
-
-STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
-
-LARGEST = 100_000_000
-"""Units, slots, samples or rows; a product of two such sizes is a number of torch."""
-LONGEST = 1 << 53
-"""Epochs, steps and seeds."""
-Counts = tuple[tuple[Annotated[int, Field(ge=0, le=LARGEST)], ...], ...]
-Sizes = tuple[tuple[Annotated[int, Field(ge=1, le=LARGEST)], ...], ...]
-"""One whole number per deterministic layer and level, from the data upwards."""
-Weights = tuple[tuple[Annotated[float, Field(ge=0)], ...], ...]
-WHOLE, NUMBERS = "a list of whole numbers", "a list of numbers"
-Latent = Annotated[
-    tuple[Annotated[int, Field(ge=1, le=LARGEST)], ...],
-    BeforeValidator(list_of("a whole number, or a list of them with one per level", int)),
-]
-Texts = Annotated[tuple[str, ...], BeforeValidator(list_of("a list of texts"))]
+from memgen.recipes.checks import choice, contradictions, made
+from memgen.recipes.fields import LARGEST, LONGEST, STRICT, Counts, Latent, Layers, Sizes, Texts, Weights
 
 
 @dataclass(config=STRICT)
@@ -68,12 +52,16 @@ class Data:
 class Model:
     """[model]; lists go from the data upwards, with one list per level where there are several levels."""
 
-    hidden: Annotated[Sizes, BeforeValidator(list_of_lists(WHOLE, ((),)))] = Field(
-        default=((200, 200),), description="units of the deterministic layers"
-    )
+    hidden: Sizes = Field(default=((200, 200),), description="units of the deterministic layers")
     latent: Latent = Field(default=(50,), description="size of z at each level")
-    slots: Annotated[Counts, BeforeValidator(list_of_lists(WHOLE, ()))] = Field(
+    slots: Counts = Field(
         default=(), description="slots of each layer's memory, 0 for none; [] for a model without memory"
+    )
+    encoder: Layers = Field(
+        default=(), description="in place of hidden and slots: the layers of Q, in the order in which they run"
+    )
+    decoder: Layers = Field(
+        default=(), description="in place of hidden and slots: the layers of P, in the order in which they run"
     )
     attention: Annotated[str, choice(*ATTENTIONS, *SPARSE_ATTENTIONS)] = Field(
         default="sigmoid", description="how a layer prefers slots"
@@ -120,9 +108,7 @@ class Objective:
         default="importance", description="what is maximised; the two are equal at samples = 1"
     )
     estimator: Annotated[str, choice(*ESTIMATORS)] = Field(default="plain", description="the gradient estimator")
-    local_reconstruction: Annotated[Weights, BeforeValidator(list_of_lists(NUMBERS, ()))] = Field(
-        default=(), description="lambda of each layer; [] for none"
-    )
+    local_reconstruction: Weights = Field(default=(), description="lambda of each layer; [] for none")
     kl_warmup_epochs: float = Field(
         default=0.0, ge=0, description="epochs in which the weight of the KL term rises from 0 to 1"
     )
@@ -283,6 +269,8 @@ def recipe_names() -> list[str]:
 def _validated(table: dict[str, Any], where: str) -> Recipe:
     """The recipe of a resolved table, in which every stage has its own objective and training."""
     problems: list[str] = []
+    if table["model"].get("encoder") or table["model"].get("decoder"):
+        table["model"].setdefault("hidden", [])
     data = made(Data, table["data"], "data", problems)
     model = made(Model, table["model"], "model", problems)
     stages = []
