@@ -33,7 +33,7 @@ from memgen.runs.session import Session
 from memgen.runs.storage import load_tensors, save_tensors
 from memgen.tasks.density import bits_per_dimension
 from memgen.tasks.patterns import missing_entries
-from tests.test_cli import refused, told
+from tests.command import refused, told
 
 SMALL = ["--set", "model.hidden=[8]", "--set", "model.latent=2", "--set", "model.slots=[4]"]
 SMALL += ["--set", "objective.samples=1", "--set", "training.epochs=2"]
