@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-NAMED = re.compile(r"`(tests/\w+\.py)::(test_\w+)`")
+NAMED = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 
 
 def names_in(path: Path) -> set[str]:
