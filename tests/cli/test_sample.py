@@ -65,7 +65,7 @@ def test_bad_input_to_sample_is_one_line(runs: dict[str, Path], here: Path, caps
     refused(capsys, ["sample", run, "--interpolate", "3"], "two images")
     refused(capsys, ["sample", run, "--interpolate", "3", "300"], "no image 300", "300, counted from 0")
     refused(capsys, ["sample", run, "--walk", "-1"], "at least 0")
-    refused(capsys, ["sample", run, "--both", "--reconstruct"], "two figures")
+    refused(capsys, ["sample", run, "--both", "--reconstruct"], "exclude each other")
     refused(capsys, ["sample", run, "--hold", "2"], "0 to 1 for this model")
     refused(capsys, ["sample", run, "--reconstruct", "--split", "tset"], "did you mean 'test'")
     assert not list(here.iterdir())

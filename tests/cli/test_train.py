@@ -135,7 +135,7 @@ def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path, capsys: pytest
     refused(
         capsys,
         ["train", "digits-vae", "--out", str(tmp_path / "r"), "--set", "model.hidden=[99999999999, 5]"],
-        "cannot",
+        "at most 100,000,000",
     )
     assert not (tmp_path / "r").exists()
 

@@ -19,8 +19,8 @@ from memgen.data.own import read_own
 from memgen.runs.run import read_model
 from memgen.tasks.patterns import missing_entries
 from tests.command import refused, told
-from tests.pictures import picture
 from tests.own.tables import SMALL, TOWNS, run_of
+from tests.pictures import picture
 
 ODD = {
     "a line break in quotes": '"x\ny"',

@@ -18,8 +18,8 @@ from memgen.data.own import read_own
 from memgen.data.texts import as_texts
 from memgen.runs.run import WEIGHTS, read_model
 from tests.command import refused, told
-from tests.pictures import picture
 from tests.own.tables import NAMES, SMALL, TOWNS, run_of, table_rows, write_table
+from tests.pictures import picture
 
 
 def test_a_report_on_ten_rows_has_one_to_test_on(here: Path) -> None:
