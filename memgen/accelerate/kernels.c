@@ -903,7 +903,7 @@ static int sort_slots(const int64_t *index, long entries, long slots, int64_t *o
 }
 
 /* How far apart the cores of two threads are: the seconds from when one writes a number to when the other sees it. Each waits
-   for the other's in turn, so many times. 0 if there are not two threads. */
+   for the other's in turn, that many times. 0 if there are not two threads. */
 static int apart(long turns, double *seconds) {
     static long number __attribute__((aligned(128))); /* with a line of the cache for itself */
     double taken = 0;

@@ -150,7 +150,7 @@ def is_plain(values: Shaped[NDArray[Any], " n"] | Coded) -> bool:
 
 
 def spread(rows: int, most: int) -> Chosen:
-    """At most so many rows, at equal distances.
+    """At most this many rows, at equal distances.
 
     >>> spread(10, 4)
     array([0, 3, 6, 9])
