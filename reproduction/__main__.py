@@ -212,8 +212,9 @@ def verify_rows(options: SimpleNamespace, place: Place) -> dict[str, Any]:
         result = verify(name, options.limit, choose_device(place.device))
         verified.append(result)
         say(
-            f"{name}: {result['log_likelihood']:.3f} nats on {result['examples']:,} examples, K = "
-            f"{result['samples']:,}; measured before: {result['expected']:.3f}, difference {result['difference']:+.4f}; good",
+            f"{name}: {result['log_likelihood']:.3f} nats on {result['examples']:,} examples, "
+            f"K = {result['samples']:,}; measured before: {result['expected']:.3f}, "
+            f"difference {result['difference']:+.4f}; good",
         )
     return {"verified": verified}
 

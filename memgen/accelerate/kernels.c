@@ -127,7 +127,7 @@ static inline float sum_of_logs(V factors, long k) {
     return s;
 }
 
-/* BODY for a thread's share of the rows: `few` rows (from ... to) and WIDTH units (from j on) at a time, so that what
+/* BODY for a thread's rows: `few` rows (from ... to) and WIDTH units (from j on) at a time, so that what
    belongs to a unit stays in registers. The last units of a row are done together with some before them, which were done
    already: `fresh` is 1 for those that count in a sum and 0 for the others. Fewer than WIDTH units: k of them. */
 #define BLOCKS(few, rows, units, t, threads, ...)                                                                     \
