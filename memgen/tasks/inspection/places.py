@@ -71,16 +71,6 @@ def replaced(place: Place, value: float) -> Any:
     return hooked(place.layer.memory, lambda h_m: torch.full_like(h_m, value))
 
 
-def without(place: Place, slot: int) -> Any:
-    """A context in which one slot of this layer has weight zero."""
-
-    def silence(h_a: Preference) -> Preference:
-        index = torch.arange(h_a.weights.shape[-1], device=h_a.weights.device) if h_a.index is None else h_a.index
-        return Preference(h_a.weights.masked_fill(index == slot, 0.0), h_a.index)
-
-    return hooked(place.layer.attention, silence)
-
-
 def dense(h_a: Preference, slots: int) -> Float[Tensor, "*rows slots"]:
     """The weights of all slots; zero for those that a sparse attention has not chosen."""
     if h_a.index is None:

@@ -19,7 +19,8 @@ from memgen.core.noise import BLOCK, ExampleNoise
 from memgen.core.objective import importance
 from memgen.tasks.common import weights_of
 from memgen.tasks.density import standard_error
-from memgen.tasks.inspection.places import Place, hooked, replaced, require_memory, without
+from memgen.tasks.inspection.changes import without
+from memgen.tasks.inspection.places import Place, hooked, replaced, require_memory
 from memgen.tasks.sampling import one, sample
 
 ROWS_AT_ONCE = 10_000
