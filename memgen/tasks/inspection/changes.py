@@ -23,7 +23,7 @@ from memgen.core.model import Codes, GenerativeModel
 from memgen.errors import MemgenError
 from memgen.tasks.common import weights_of
 from memgen.tasks.density import log_likelihood
-from memgen.tasks.inspection.places import Place, dense, hooked, require_memory
+from memgen.tasks.inspection.places import Place, decided, dense, hooked, places, require_memory
 
 ALL = -1
 """The slot of a change of the whole layer."""
@@ -118,23 +118,23 @@ class Reading(NamedTuple):
 
     attention: list[Float[Tensor, "2 slots"]]
     """h_a of every layer; the mean over the positions of an image; without slots where z does not determine it."""
-    mean: Float[Tensor, "2 D"]
-    """The mean of p(x|z)."""
+    x: Float[Tensor, "2 D"]
+    """The means of p(x|z), or of categories the likeliest level."""
 
 
 @torch.no_grad()
 def read(model: GenerativeModel, z: Codes, changes: Sequence[Change] = ()) -> Reading:
     """The attention and the image of one z, whose tensors are (1, d), with the memory intact and changed."""
-    layers = require_memory(model)
+    layers = places(model)
     h: dict[str, Tensor] = {}
     rows = Batch.unobserved(2, model.likelihood.columns).to(weights_of(model))
     with evaluating(model), changing(model, changes, _changed_after_first), ExitStack() as stack:
         for place in layers:
 
             def keep(h_a: Preference, place: Place = place) -> None:
-                h[place.name] = dense(h_a, place.slots)[0].flatten(1, -2).mean(1).cpu()
+                h[place.name] = dense(h_a, place.slots).reshape(2, -1, place.slots).mean(1).cpu()
 
             stack.enter_context(hooked(place.layer.attention, keep))
         p = model.decode(tuple(level.to(rows.x).expand(1, 2, -1) for level in z), rows)
-        mean = factorised(p, "the image of a changed memory").mean[0].cpu()
-    return Reading([h.get(place.name, torch.zeros(2, 0)) for place in layers], mean)
+        x = decided(model, factorised(p, "the image of a changed memory"))[0]
+    return Reading([h.get(place.name, torch.zeros(2, 0)) for place in layers], x)

@@ -15,7 +15,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from memgen.core.layers import MemoryLayer, Module
+from memgen.core.likelihoods import Factorised
 from memgen.core.memory import Preference
+from memgen.core.model import GenerativeModel
 from memgen.errors import MemgenError
 
 MOST_SLOTS = 10_000
@@ -76,3 +78,8 @@ def dense(h_a: Preference, slots: int) -> Float[Tensor, "*rows slots"]:
     if h_a.index is None:
         return h_a.weights
     return h_a.weights.new_zeros(*h_a.weights.shape[:-1], slots).scatter_add(-1, h_a.index, h_a.weights)
+
+
+def decided(model: GenerativeModel, p: Factorised) -> Float[Tensor, "*rows D"]:
+    """The means of p(x|z); of categories the likeliest level."""
+    return model.likelihood.decide(model.likelihood.expected(p)).cpu()
