@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from memgen.core.batch import Batch
+from memgen.core.batch import UNKNOWN, Batch
 from memgen.core.model import DGM
+from memgen.data.columns import Columns
+from memgen.data.kinds import LEVELLED
 from memgen.data.texts import as_texts
 from memgen.errors import MemgenError
 from memgen.tasks import inspection, sampling
@@ -38,6 +40,13 @@ def shown(served: Served, x: Float[Tensor, "n D"]) -> Any:
     if served.shape:
         return as_bytes(x)
     return as_floats(x) if columns is None else as_texts(columns, x.numpy())
+
+
+def schema_of(served: Served) -> Columns:
+    columns = served.saved.form.columns
+    if columns is None:
+        raise MemgenError(f"{served.name} is no model of a table with named columns")
+    return columns
 
 
 def require_images(served: Served) -> None:
@@ -88,7 +97,7 @@ def examples(served: Served, model: DGM, query: queries.Examples) -> dict[str, A
     examples = served.examples
     part = slice(query.first, query.first + query.n)
     rows = examples.rows[part]
-    about = {"total": len(examples.rows), "about": examples.about, "classes": examples.present(slice(None))}
+    about = {"total": len(examples.rows), "about": examples.about, "classes": examples.present}
     return {"rows": shown(served, rows), "count": len(rows), "labels": examples.labels(part), **about}
 
 
@@ -120,21 +129,46 @@ def look(served: Served, model: DGM, query: queries.Look) -> dict[str, Any]:
 
 def known(served: Served, model: DGM, place: int) -> service.Slots:
     """Pictures and usage of the slots of a layer, read from the example rows."""
-    examples = served.examples
-    return served.once(("slots", place), lambda: service.slots(model, place, examples.grey, examples.label))
+    return served.once(("slots", place), lambda: service.slots(model, place, served.examples.grey))
 
 
-def slots(served: Served, model: DGM, query: queries.OfPlace) -> dict[str, Any]:
-    examples, result = served.examples, known(served, model, query.place)
+def slots(served: Served, model: DGM, query: queries.Slots) -> dict[str, Any]:
+    result, groups = known(served, model, query.place), groups_of(served, query.by)
+    classes = inspection.by_class(result.preferences, groups.label) if groups.names else None
     return {
         "pictures": shown(served, result.pictures[: service.MOST_LISTED]),
         "share": as_floats(result.usage.share, 5),
         "effective": round(math.exp(result.usage.entropy), 2),
         "dead": result.usage.dead,
-        "classes": None if result.classes is None else as_floats(result.classes, 5),
-        "labels": examples.present(slice(service.READ)),
-        "rows": min(len(examples.grey), service.READ),
+        "classes": None if classes is None else as_floats(classes, 5),
+        "labels": groups.names,
+        "rows": len(result.preferences),
     }
+
+
+class Groups(NamedTuple):
+    """The classes of the first example rows."""
+
+    label: Int[Tensor, " N"]
+    names: list[str]
+    """Of the labels that occur, in order; empty without classes."""
+
+
+def groups_of(served: Served, by: str | None) -> Groups:
+    """By the labels of the data, or by a column of a table that has levels."""
+    examples = served.examples
+    if by is None:
+        none = torch.full((len(examples.grey),), UNKNOWN)
+        label, names = (none, ()) if examples.label is None else (examples.label, examples.classes)
+    else:
+        columns = schema_of(served)
+        place = columns.names.index(by) if by in columns.names else None
+        if place is None or columns.columns[place].kind not in LEVELLED:
+            raise MemgenError(f"there is no column {by!r} with levels")
+        label = examples.grey[:, place].nan_to_num(UNKNOWN).long()
+        names = tuple(map(str, columns.columns[place].levels))
+    label = label[: service.READ]
+    return Groups(label, [names[i] for i in label[label != UNKNOWN].unique().tolist()])
 
 
 def nearest(served: Served, model: DGM, query: queries.OfSlot) -> dict[str, Any]:

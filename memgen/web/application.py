@@ -37,7 +37,7 @@ ANSWERS: dict[str, tuple[type[queries.OfModel], Callable[..., dict[str, Any]]]] 
     "examples": (queries.Examples, answers.examples),
     "encode": (queries.Row, answers.encode),
     "look": (queries.Look, answers.look),
-    "slots": (queries.OfPlace, answers.slots),
+    "slots": (queries.Slots, answers.slots),
     "nearest": (queries.OfSlot, answers.nearest),
     "pattern": (queries.Pattern, answers.pattern),
     "complete": (queries.Complete, answers.complete),

@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -43,9 +44,10 @@ class Examples:
             return None
         return ["" if i == UNKNOWN else self.classes[i] for i in self.label[rows].tolist()]
 
-    def present(self, rows: slice) -> list[str]:
-        """The classes that some rows have, in order."""
-        return [] if self.label is None else [self.classes[i] for i in self.label[rows].unique().tolist() if i >= 0]
+    @property
+    def present(self) -> list[str]:
+        """The classes that rows have, in order."""
+        return [] if self.label is None else [self.classes[i] for i in self.label.unique().tolist() if i != UNKNOWN]
 
     def of_class(self, name: str) -> Float[Tensor, "n D"]:
         """The grey rows of a class."""
@@ -63,18 +65,31 @@ class Examples:
 
 
 def examples_of(saved: Saved, data: Dataset | None) -> Examples:
-    shape = saved.form.shape
-    if data is None or (shape and data.test is None):
-        rows = generated(saved.model, bool(shape))
-        about = "The data are not on this machine: these rows were drawn from the model itself."
-        return Examples(rows, rows, None, (), None, about)
+    if data is None or (saved.form.shape and data.test is None):
+        return generated_examples(saved, "The data are not on this machine")
     split = "test" if data.test is not None else "train"
+    grey = data.some(split)
+    kept = torch.ones(len(grey), dtype=torch.bool) if saved.model.mask else ~grey.isnan().any(1)
+    if not bool(kept.any()):
+        return generated_examples(saved, f"No row of {data.name} is complete")
     label = data.labels.get(split)
     classes = data.classes or (() if label is None else tuple(str(i) for i in range(int(label.max()) + 1)))
-    scale = f", {data.binarisation}" if shape else ""
+    scale = f", {data.binarisation}" if saved.form.shape else ""
     about = f"{data.count(split):,} {'test' if split == 'test' else 'training'} rows of {data.name}{scale}."
-    train, rows = data.rows("train", TRAINING), data.some(split)
-    return Examples(data.fixed(split, len(rows)).values, rows, label, tuple(classes), train, about)
+    about += "" if bool(kept.all()) else " Rows with missing values are left out."
+    return Examples(
+        data.fixed(split, len(grey)).values[kept],
+        grey[kept],
+        None if label is None else label[: len(grey)][kept],
+        tuple(classes),
+        data.rows("train", TRAINING),
+        about,
+    )
+
+
+def generated_examples(saved: Saved, why: str) -> Examples:
+    rows = generated(saved.model, bool(saved.form.shape))
+    return Examples(rows, rows, None, (), None, f"{why}: these rows were drawn from the model itself.")
 
 
 def generated(model: DGM, images: bool) -> Float[Tensor, "n D"]:

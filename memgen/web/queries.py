@@ -97,6 +97,11 @@ class OfPlace(OfModel):
     place: Place = 0
 
 
+class Slots(OfPlace):
+    by: Annotated[str, Field(max_length=200)] | None = None
+    """The column of a table whose levels are the classes; None: the labels of the data."""
+
+
 class OfSlot(OfPlace):
     slot: Index = 0
 

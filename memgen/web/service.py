@@ -112,19 +112,19 @@ def latent_map(model: DGM, x: Float[Tensor, "N D"]) -> Map:
 
 
 class Slots(NamedTuple):
-    """Pictures, usage and class preferences of all slots of a layer."""
+    """Pictures of all slots of a layer, and who reads them."""
 
     pictures: Float[Tensor, "slots D"]
+    preferences: Float[Tensor, "N slots"]
+    """Of the first rows of the examples."""
     usage: inspection.Usage
-    classes: Float[Tensor, "classes slots"] | None
 
 
-def slots(model: DGM, index: int, x: Float[Tensor, "N D"], label: Int[Tensor, " N"] | None) -> Slots:
-    """`memgen inspect`: pictures, usage, and the mean preference of every class."""
+def slots(model: DGM, index: int, x: Float[Tensor, "N D"]) -> Slots:
+    """`memgen inspect`: pictures, preferences and usage."""
     place = place_of(model, index)
     h = inspection.preferences(model, Batch.of(x[:READ]))[place.name]
-    classes = None if label is None else inspection.by_class(h, label[:READ])
-    return Slots(inspection.slot_pictures(model, place), inspection.usage(h), classes)
+    return Slots(inspection.slot_pictures(model, place), h, inspection.usage(h))
 
 
 def values(model: DGM, index: int, x: Float[Tensor, "N D"], tick: Callable[[int], None]) -> inspection.Ablation:

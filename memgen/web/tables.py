@@ -30,6 +30,7 @@ from memgen.tasks.conditional import conditional_sample
 from memgen.tasks.sampling import sample
 from memgen.tasks.scoring import RowScores, percentiles, score_rows
 from memgen.web import queries, service
+from memgen.web.answers import schema_of
 from memgen.web.models import Served
 from memgen.web.service import as_floats
 
@@ -45,13 +46,6 @@ MOST_CELLS = 50_000
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "|", "%")
 """Prefixes by which a spreadsheet recognises a formula or a command."""
 NAME = "table.csv"
-
-
-def schema_of(served: Served) -> Columns:
-    columns = served.saved.form.columns
-    if columns is None:
-        raise MemgenError(f"{served.name} is no model of a table with named columns")
-    return columns
 
 
 def read(text: str, columns: Columns) -> TextTable:

@@ -13,6 +13,7 @@ from memgen.tasks import imputation
 from memgen.tasks.columns import column_scores
 from memgen.tasks.scoring import score_rows
 from memgen.web import tables
+from memgen.web.answers import schema_of
 from memgen.web.models import Served
 from tests.web.served import (
     post,
@@ -24,7 +25,7 @@ def test_cells_that_were_there_stay_and_missing_ones_are_those_of_impute(app: An
     found = post(app, "fill", model=1, text=text)
     assert found["filled"] == [[1], [0], []]
     assert (found["cells"][0][0], found["cells"][1][1], found["cells"][2]) == ("Bern", "41.5", ["=Basel", "60"])
-    columns = tables.schema_of(served[1])
+    columns = schema_of(served[1])
     offset = columns.columns[1].offset
     x = tables.read(text, columns).x.float()
     expected = imputation.impute(served[1].model, Batch.of(x), "importance", steps=100, draws=20, batch_size=50)
@@ -53,7 +54,7 @@ def test_scores_are_those_of_the_tasks(app: Any, served: list[Served]) -> None:
     text = "town,age\nBern,\nBern,48\n=Basel,600\n"
     found = post(app, "score", model=1, text=text)
     model, n = served[1].model, tables.SCORE_SAMPLES
-    rows = Batch.of(tables.read(text, tables.schema_of(served[1])).x.float())
+    rows = Batch.of(tables.read(text, schema_of(served[1])).x.float())
     expected = score_rows(model, rows, n)
     assert found["log_p"] == pytest.approx(expected.log_p.tolist(), abs=0.01)
     assert found["standard_error"] == pytest.approx(expected.standard_error.tolist(), abs=0.01)
