@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 import tempfile
 from pathlib import Path
@@ -40,6 +41,8 @@ STEPS = 100
 BATCH = 50
 """Number of rows that are filled in together."""
 SCORE_SAMPLES = 500
+SCORES = ("log_p", "standard_error", "percentile")
+"""Columns that a download of scored rows has in addition."""
 REFERENCE = 300
 """Number of training rows to which rows are compared."""
 MOST_CELLS = 50_000
@@ -134,28 +137,32 @@ def score(served: Served, model: DGM, query: queries.Table) -> dict[str, Any]:
     columns = schema_of(served)
     table = read(query.text, columns)
     scores, usual = scores_of(model, Batch.of(table.x.float()), query.seed), reference(served, model)
-    by_column = [
-        percentiles(own.nan_to_num(torch.inf), others[~others.isnan()])
-        for own, others in zip(scores.columns.T, usual.columns.T, strict=True)
-    ]
-    cells, rows = cells_of(table), scores.rows
-    ranks = percentiles(rows.log_p, usual.rows.log_p)
-    header = [*columns.names, "log_p", "standard_error", "percentile"]
-    numbers = torch.stack([rows.log_p, rows.standard_error, ranks], 1)
-    lines = [[*row, *(f"{v:.4f}" for v in values)] for row, values in zip(cells, numbers.tolist(), strict=True)]
+    # An incomplete row has fewer values to score: its log p says nothing beside that of complete rows.
+    ranks = percentiles(scores.rows.log_p, usual.rows.log_p).where(~table.x.isnan().any(1), torch.nan)
+    cells, numbers = cells_of(table), torch.stack([scores.rows.log_p, scores.rows.standard_error, ranks], 1)
     return {
         "names": list(columns.names),
         "cells": cells,
-        "log_p": as_floats(rows.log_p, 2),
-        "standard_error": as_floats(rows.standard_error, 2),
+        "log_p": as_floats(scores.rows.log_p, 2),
+        "standard_error": as_floats(scores.rows.standard_error, 2),
         "percentile": as_floats(ranks, 1),
         "columns": as_floats(scores.columns, 2),
-        "column_percentile": as_floats(torch.stack(by_column, 1), 1),
+        "column_percentile": as_floats(column_percentiles(scores, usual), 1),
         "reference": len(usual.rows.log_p),
         "real": served.examples.train is not None,
         "samples": SCORE_SAMPLES,
-        "csv": as_csv(header, lines),
+        "csv": as_csv([*columns.names, *SCORES], [[*row, *texts_of(n)] for row, n in zip(cells, numbers, strict=True)]),
     }
+
+
+def column_percentiles(scores: Scores, usual: Scores) -> Float64[torch.Tensor, "N D"]:
+    """The percentage of the reference rows in which a column is no more probable, given the others."""
+    pairs = zip(scores.columns.T, usual.columns.T, strict=True)
+    return torch.stack([percentiles(a.nan_to_num(torch.inf), b[~b.isnan()]) for a, b in pairs], 1)
+
+
+def texts_of(numbers: Float64[torch.Tensor, " n"]) -> list[str]:
+    return ["" if math.isnan(value) else f"{value:.4f}" for value in numbers.tolist()]
 
 
 # ---- draw

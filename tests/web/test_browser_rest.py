@@ -44,7 +44,7 @@ def test_rows_are_scored_and_drawn_given_a_range(opened: Opened) -> None:
     page.locator("#column-1").fill(">45")
     page.locator("#draw-rows").click()
     expect(page.locator("td.given")).to_have_count(20)
-    expect(page.locator(".conditional caption")).to_contain_text("Log probability of the condition")
+    expect(page.locator(".conditional .note")).to_contain_text("Log probability of the condition")
 
 
 def test_the_memory_of_a_table_shows_rows(opened: Opened) -> None:

@@ -2,7 +2,7 @@
 
 import { ask, follow, live, quietly, stop } from "./api.js";
 import { button, card, h, note, number, paint, percent, picture, scroller, select as choose } from "./dom.js";
-import { chooser, columnsOf, isImage, rowsOf, viewOf } from "./rows.js";
+import { chooser, columnsOf, isImage, rowsOf, shortened, viewOf } from "./rows.js";
 import { chart, describe } from "./slots.js";
 import { keep, model, state } from "./state.js";
 
@@ -74,8 +74,11 @@ function pictures() {
 function cells() {
   const place = scroller("The row on the bench");
   const titles = ["x", "Memory intact", "As changed"];
-  const show = (...rows) => place.replaceChildren(columnsOf(model(), titles, rows, (i, j) => (j === 2 && rows[1][i] !== rows[2][i] ? "new" : null)));
-  return { element: h("div", {}, place, h("p", { class: "measure" }, "Memory intact ", parts.before, "; as changed ", parts.after)), show };
+  const show = (x, ...decoded) => {
+    const rows = [x, ...decoded.map(shortened)];
+    place.replaceChildren(columnsOf(model(), titles, rows, (i, j) => (j === 2 && rows[1][i] !== rows[2][i] ? "new" : null)));
+  };
+  return { element: h("div", {}, place, h("p", { class: "measure" }, "Intact ", parts.before, h("br"), "As changed ", parts.after)), show };
 }
 
 const fillExamples = quietly(async () => {
@@ -231,7 +234,7 @@ function slotCard() {
   parts.nearestNote = note();
   const rows = isImage(model()) ? "images" : "rows";
   return h("section", { class: "card slot", "aria-live": "off" }, parts.slotTitle,
-    h("div", { class: isImage(model()) ? "pair" : "" }, h("figure", {}, parts.slotView.element, h("figcaption", {}, "the slot alone, decoded")), parts.slotFacts),
+    h("div", { class: isImage(model()) ? "pair" : "pair cells" }, h("figure", {}, parts.slotView.element, h("figcaption", {}, "the slot alone, decoded")), parts.slotFacts),
     h("div", { class: "row" }, parts.silence,
       h("label", { for: "factor" }, "Amplify ", parts.factor), parts.factorValue),
     h("div", { class: "row" }, h("label", { for: "other" }, "Swap with slot ", parts.other), button("Swap", () => swap(Number(parts.other.value)), { id: "swap" })),

@@ -11,6 +11,9 @@ export function rowsOf(content, model) {
   return Array.from({ length: all.length / model.columns }, (_, i) => nth(all, i, model.columns));
 }
 
+/** Cells that were computed: numbers to five digits. */
+export const shortened = (cells) => cells.map((text) => (text.length > 6 && Number.isFinite(Number(text)) ? String(Number(Number(text).toPrecision(5))) : text));
+
 /** The names of a table's columns; their numbers where it has no schema. */
 export const columnNames = (model) =>
   (model.schema.length ? model.schema.map((column) => column.name) : Array.from({ length: model.columns }, (_, i) => `column ${i}`));
@@ -36,7 +39,9 @@ export function chooser(label, rows, labels, model, choose) {
     return h("div", { class: "tiles strip", role: "group", "aria-label": label },
       ...rows.map((row, i) => pictureButton(name(i), row, model, () => choose(i))));
   }
-  return scroller(label, tableOf(columnNames(model), rows.map((row, i) => [button(name(i), () => choose(i)), row])));
+  const list = scroller(label, tableOf(columnNames(model), rows.map((row, i) => [button(name(i), () => choose(i)), row])));
+  list.classList.add("long");
+  return list;
 }
 
 /** A place that shows one row, and can show another. */
@@ -46,5 +51,5 @@ export function viewOf(label, model) {
     return { element: canvas, show: (row) => paint(canvas, row, model) };
   }
   const element = scroller(label);
-  return { element, show: (row) => element.replaceChildren(columnsOf(model, ["Value"], [row])) };
+  return { element, show: (row) => element.replaceChildren(columnsOf(model, ["Value"], [shortened(row)])) };
 }

@@ -128,7 +128,7 @@ function valueBars(context, mean, top, at, width) {
   const scale = VALUES / (Math.max(0, ...mean) - Math.min(0, ...mean) || 1);
   context.fillStyle = colour("soft");
   context.fillText("nats", LEFT - 6, top + 8 * unit());
-  context.fillText(number(high, 2), LEFT - 6, top + 22 * unit());
+  context.fillText(number(high, high < 0.1 ? 3 : 2), LEFT - 6, top + 22 * unit());
   mean.forEach((v, i) => context.fillRect(at(i) + 1.5, Math.min(zero, zero - v * scale), Math.max(2, width - 3), Math.max(1, Math.abs(v * scale))));
 }
 
@@ -141,7 +141,7 @@ function heat(context, classes, labels, top, at, width) {
       context.fillRect(at(i) + 0.5, top + c * ROW, width - 1, ROW - 1);
     });
     context.fillStyle = colour("soft");
-    context.fillText(labels[c].slice(0, 5), LEFT - 6, top + c * ROW + ROW / 2);
+    context.fillText(labels[c].slice(0, 6), LEFT - 6, top + c * ROW + ROW / 2);
   });
 }
 
@@ -149,9 +149,14 @@ function heat(context, classes, labels, top, at, width) {
 function marks(context, place, at, width) {
   context.fillStyle = colour("ink");
   context.font = font(13);
+  const rows = new Map(); // marks on a slot so far: they stand above each other
   for (const { place: where, slot, factor, other } of state.changes) {
     if (where !== place || slot < 0) continue;
     const sign = other !== null ? "⇄" : factor === 0 ? "×" : factor > 1 ? "↑" : "↓";
-    for (const chosen of other === null ? [slot] : [slot, other]) context.fillText(sign, at(chosen) + width / 2, BARS - 9 * unit());
+    for (const chosen of other === null ? [slot] : [slot, other]) {
+      const row = rows.get(chosen) ?? 0;
+      rows.set(chosen, row + 1);
+      context.fillText(sign, at(chosen) + width / 2, BARS - (9 + 13 * row) * unit());
+    }
   }
 }

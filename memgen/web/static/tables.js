@@ -5,7 +5,7 @@ import { button, card, download, h, note, notice, number, percent, scroller } fr
 import { model, models, state } from "./state.js";
 
 const LARGEST = 1_000_000;
-const UNUSUAL = 5; // per cent of the reference rows that have a lower log p
+const UNUSUAL = 1; // per cent of the reference rows that have a lower log p
 const LISTED = 3; // columns that are named for a row
 let parts = {};
 
@@ -23,7 +23,7 @@ function noTable() {
   const words = others.length
     ? `Choose a model of a table above: ${others.map((one) => one.name).join(", ")}.`
     : "None of the models served here is of a table. Train one on your own, in a minute or two, and serve it:";
-  const commands = "memgen train table.csv --out runs/table\nmemgen serve runs/table";
+  const commands = "memgen train --data table.csv --out runs/table\nmemgen serve runs/table";
   return card("Tables", { class: "wide" }, h("p", {}, words), others.length ? null : h("pre", {}, commands),
     note("Numbers, counts, categories and text columns are recognised; missing cells may be empty, NA or ?."));
 }
@@ -112,7 +112,7 @@ function scored(answer) {
   }, { "aria-pressed": "true" });
   const rows = `${answer.reference} ${answer.real ? "training rows" : "rows drawn from the model (its data are not on this machine)"}`;
   parts.status.textContent = `log p of what each row holds, in nats, by ${answer.samples} importance samples, with its standard error; and which of ${rows} are less likely. `
-    + `A cell is marked if its log p given the rest of its row is lower than in all but ${UNUSUAL} % of them.`;
+    + `A cell is marked if its log p given the rest of its row is lower than in ${100 - UNUSUAL} % of them. Rows with missing cells hold less, so they are not compared.`;
   parts.actions.replaceChildren(save("scores.csv", answer.csv), toggle);
   show();
 }
@@ -124,7 +124,7 @@ function scoredRow(answer, i) {
   const words = names.slice(0, LISTED).map(([, , name]) => name).join(", ") + (names.length > LISTED ? ` and ${names.length - LISTED} more` : "");
   const title = (j) => (answer.columns[i][j] === null ? null : `log p given the others ${number(answer.columns[i][j])} nats; lower in ${percent(ranks[j] / 100)} of the reference rows`);
   return h("tr", {}, h("th", { scope: "row" }, i + 1),
-    h("td", {}, `${number(answer.log_p[i])} ± ${number(answer.standard_error[i])}`), h("td", {}, percent(answer.percentile[i] / 100)), h("td", {}, words || "–"),
+    h("td", {}, `${number(answer.log_p[i])} ± ${number(answer.standard_error[i])}`), h("td", {}, answer.percentile[i] === null ? "–" : percent(answer.percentile[i] / 100)), h("td", {}, words || "–"),
     ...answer.cells[i].map((text, j) => h("td", { class: unusual(j) ? "new" : null, title: title(j) }, text)));
 }
 
@@ -139,20 +139,21 @@ function drawCard() {
     return [column.name, input, h("label", { for: id }, h("span", {}, column.name), input)];
   });
   const n = h("input", { type: "number", id: "n", min: 1, max: 200, value: 10 });
+  const about = note();
   const place = scroller("Rows that were drawn");
   let seed = 0;
   const draw = quietly(async () => {
     const given = Object.fromEntries(fields.map(([name, input]) => [name, input.value.trim()]).filter(([, text]) => text));
     const answer = await ask("rows", { model: state.model, given, n: Math.max(1, Math.min(200, Number(n.value) || 10)), seed });
     seed += 1;
+    about.textContent = aboutDraws(answer);
     place.replaceChildren(
-      h("table", {}, h("caption", {}, aboutDraws(answer)), heading(answer.names),
-        h("tbody", {}, ...answer.cells.map((row) => h("tr", {}, ...row.map((text, j) => h("td", { class: answer.given.includes(j) ? "given" : null }, text)))))),
+      h("table", {}, heading(answer.names), h("tbody", {}, ...answer.cells.map((row) => h("tr", {}, ...row.map((text, j) => h("td", { class: answer.given.includes(j) ? "given" : null }, text)))))),
       save("rows.csv", answer.csv));
   });
   return card("Draw rows given some columns", { class: "conditional" },
     h("div", { class: "fields" }, ...fields.map(([, , label]) => label)),
-    h("div", { class: "row" }, h("label", { for: "n" }, "Rows ", n), button("Draw rows", draw, { class: "main", id: "draw-rows" })), place);
+    h("div", { class: "row" }, h("label", { for: "n" }, "Rows ", n), button("Draw rows", draw, { class: "main", id: "draw-rows" })), about, place);
 }
 
 function aboutDraws(answer) {
