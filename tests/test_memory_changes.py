@@ -71,3 +71,11 @@ def test_samples_near_rows_are_draws_of_their_posterior() -> None:
     narrow = sample_near(model, Batch(x[:1]), 1, seed=3)
     assert narrow.x.shape == reconstruct(model, Batch(x[:1])).shape
     assert set(sample_near(model, Batch(x[:3]), 50, draw=True).x.unique().tolist()) == {0.0, 1.0}
+
+
+def test_layers_above_the_first_level_are_read_too() -> None:
+    model, _ = stirred(*TWO)
+    z = sample_with_codes(model, 1, seed=4).z
+    pair = read(model, z, [Change(1, 2)])
+    assert pair.attention[1][0, 2] > 0 == pair.attention[1][1, 2]
+    assert torch.allclose(pair.x[0], pair.x[1], atol=1e-6)  # x depends on z_1 alone

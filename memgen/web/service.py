@@ -50,10 +50,14 @@ def place_of(model: DGM, index: int) -> inspection.Place:
 # ---- rows from codes
 
 
+@torch.no_grad()
 def codes(model: DGM, z: Float[Tensor, "n d"]) -> Codes:
-    """z of all levels; x does not depend on the levels above the first."""
-    z = z.to(next(model.parameters()))
-    return (z, *(z.new_zeros(len(z), d) for d in model.latent[1:]))
+    """z of all levels: of those above the first the mean of q. x does not depend on them, their attention does."""
+    levels = [z.to(next(model.parameters()))]
+    with evaluating(model):
+        for net in model.q[1:]:
+            levels.append(net(levels[-1])[0].mean)
+    return tuple(levels)
 
 
 def code(model: DGM, z: Sequence[float]) -> Float[Tensor, "1 d"]:

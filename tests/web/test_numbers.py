@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,9 @@ import torch
 
 from memgen.core.batch import Batch
 from memgen.data import dataset
+from memgen.recipes.build import build
+from memgen.recipes.settings import Recipe
+from memgen.runs.modelfile import save
 from memgen.tasks import density, imputation, inspection, sampling
 from memgen.web import answers, queries, service, work
 from memgen.web.examples import Finder
@@ -38,6 +42,17 @@ def test_samples_of_a_class_are_those_near_its_rows(app: Any, served: list[Serve
     expected = sampling.sample_near(served[0].model, Batch.of(rows), 6, seed=1)
     assert torch.equal(decoded(found["images"]), as_bytes(expected.x))
     assert post(app, "samples", 400, label="seven")["error"].startswith("there is no class 'seven'")
+
+
+def test_held_levels_are_those_of_the_command(tmp_path: Path) -> None:
+    settings = ["model.hidden=[[24], [16]]", "model.latent=[6, 3]", "model.slots=[[7], [5]]", "model.norm=none"]
+    recipe = Recipe.named("digits-mem-vae").override([*settings, "objective.local_reconstruction=[]"])
+    torch.manual_seed(3)
+    save(build(recipe), tmp_path / "two.safetensors", recipe)
+    [two] = load([str(tmp_path / "two.safetensors")])
+    found = answers.samples(two, two.model, queries.Samples(n=5, hold=1))
+    assert torch.equal(decoded(found["images"]), as_bytes(sampling.sample(two.model, 5, hold=1)))
+    assert found["images"] != answers.samples(two, two.model, queries.Samples(n=5))["images"]
 
 
 def test_a_silenced_slot_costs_what_the_task_says(app: Any, served: list[Served]) -> None:

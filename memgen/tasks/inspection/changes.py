@@ -117,7 +117,7 @@ class Reading(NamedTuple):
     changed one."""
 
     attention: list[Float[Tensor, "2 slots"]]
-    """h_a of every layer; the mean over the positions of an image; without slots where z does not determine it."""
+    """h_a of every layer; the mean over the positions of an image."""
     x: Float[Tensor, "2 D"]
     """The means of p(x|z), or of categories the likeliest level."""
 
@@ -135,6 +135,8 @@ def read(model: GenerativeModel, z: Codes, changes: Sequence[Change] = ()) -> Re
                 h[place.name] = dense(h_a, place.slots).reshape(2, -1, place.slots).mean(1).cpu()
 
             stack.enter_context(hooked(place.layer.attention, keep))
-        p = model.decode(tuple(level.to(rows.x).expand(1, 2, -1) for level in z), rows)
+        pair = tuple(level.to(rows.x).expand(1, 2, -1) for level in z)
+        model.log_p_z(rows, pair)  # runs the nets above the first level
+        p = model.decode(pair, rows)
         x = decided(model, factorised(p, "the image of a changed memory"))[0]
-    return Reading([h.get(place.name, torch.zeros(2, 0)) for place in layers], x)
+    return Reading([h[place.name] for place in layers], x)

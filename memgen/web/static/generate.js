@@ -22,13 +22,9 @@ export function open(root, frame) {
   ends = [null, null];
   parts = {};
   root.append(samplesCard(), benchCard(frame), mapCard(), morphCard());
-  begin();
-  readMap();
-}
-
-async function begin() {
-  await offerClasses();
   drawSamples();
+  offerClasses();
+  readMap();
 }
 
 // ---- samples
@@ -57,7 +53,10 @@ function heldLevels() {
 
 const offerClasses = quietly(async () => {
   const { classes } = await ask("examples", { model: state.model, n: 1 }, "classes");
-  if (!classes.includes(state.label)) state.label = "";
+  if (state.label && !classes.includes(state.label)) {
+    state.label = "";
+    drawSamples();
+  }
   if (!classes.length) return;
   parts.classes.hidden = false;
   parts.classes.replaceChildren(select("class", "Class", [["", "any"], ...classes.map((name) => [name, name])], state.label, (value) => { state.label = value; drawSamples(); }));
