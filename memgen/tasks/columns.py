@@ -30,7 +30,9 @@ from memgen.tasks.common import weights_of
 MOST_COLUMNS = 200
 """Each column has a part of the proposal."""
 ROWS = 16
-"""Rows that are scored together."""
+"""The most rows that are scored together ..."""
+VALUES = 1 << 23
+"""... as long as their samples, under all parts of the proposal, have at most so many values of z."""
 
 
 @torch.no_grad()
@@ -60,11 +62,22 @@ def column_scores(
     keys, parts = range(len(rows)) if keys is None else keys, []
     check_values(model.likelihood, rows.values, missing=True)
     with evaluating(model):
-        for part in chunks(rows, ROWS):
+        for part in chunks(rows, rows_at_once(model, samples)):
             tick(part.start)
             batch = Batch.of(rows.rows(part).values, rows.rows(part).label).to(weights_of(model))
             parts.append(_column_scores(model, batch, samples, ExampleNoise(seed, keys[part], model.latent)))
     return torch.cat(parts)
+
+
+def rows_at_once(model: GenerativeModel, samples: int) -> int:
+    """
+    >>> from memgen.recipes.build import build
+    >>> from memgen.recipes.settings import Recipe
+    >>> rows_at_once(build(Recipe().override(["model.hidden=[]", "model.latent=32"]), columns=200), 1000)
+    1
+    """
+    columns = model.likelihood.columns
+    return min(ROWS, max(1, VALUES // ((samples + columns + 2) * (columns + 1) * sum(model.latent))))
 
 
 def _column_scores(model: GenerativeModel, batch: Batch, samples: int, noise: ExampleNoise) -> Float64[Tensor, "B D"]:

@@ -46,8 +46,8 @@ SCORES = ("log_p", "standard_error", "percentile")
 REFERENCE = 300
 """Number of training rows to which rows are compared."""
 MOST_CELLS = 50_000
-FORMULAS = ("=", "+", "-", "@", "\t", "\r", "|", "%")
-"""Prefixes by which a spreadsheet recognises a formula or a command."""
+FORMULAS = ("=", "+", "-", "@", "\t", "\r", "|", "%", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""Prefixes by which a spreadsheet recognises a formula or a command, the last four in full width."""
 NAME = "table.csv"
 
 
