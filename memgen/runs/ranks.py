@@ -18,6 +18,8 @@ from memgen.errors import MemgenError
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
+    from memgen.training.distributed import Ranks
+
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 RENDEZVOUS = 300
 """Seconds until ranks that do not meet are an error."""
@@ -39,6 +41,40 @@ def own_rank() -> Rank | None:
     if not (rank.isdecimal() and size.isdecimal() and int(rank) < int(size)):
         raise MemgenError(f"RANK={rank} and WORLD_SIZE={size} are no rank and no number of ranks; torchrun sets both")
     return Rank(int(rank), int(size)) if int(size) > 1 else None
+
+
+def neighbours() -> int:
+    """The number of ranks on this machine, if that is known."""
+    number = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return int(number) if number.isdecimal() else 1
+
+
+def join(device: str, seconds: int) -> Ranks | None:
+    """Meet the other ranks, to train together; None if this process works alone. A rank uses the GPU of its number on
+    this machine."""
+    from memgen.training.distributed import Ranks
+
+    rank = own_rank()
+    if rank is None:
+        return None
+    if device.startswith("cuda"):
+        choose_gpu(device)
+    return Ranks.join(store(seconds), rank.index, rank.size, device, seconds)
+
+
+def choose_gpu(device: str) -> None:
+    """Take the GPU whose number is that of the rank on its machine."""
+    import torch
+
+    local = os.environ.get("LOCAL_RANK", "0")
+    if device != "cuda":
+        raise MemgenError(f"--device {device}: with several ranks say --device cuda, and every rank takes its own GPU")
+    if not local.isdecimal() or int(local) >= torch.cuda.device_count():
+        raise MemgenError(
+            f"there is no GPU for rank {local} of this machine, which has {torch.cuda.device_count()}; start fewer "
+            "processes, or use --device cpu"
+        )
+    torch.cuda.set_device(int(local))
 
 
 def store(seconds: float = RENDEZVOUS) -> Store:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,14 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 
+@dataclass
+class Traffic:
+    """What a rank has exchanged with the others so far."""
+
+    sums: int = 0
+    bytes: int = 0
+
+
 @dataclass(frozen=True)
 class Ranks:
     """The processes that train together, as one of them sees them."""
@@ -43,6 +51,7 @@ class Ranks:
     size: int
     group: dist.ProcessGroup
     device: torch.device
+    traffic: Traffic = field(default_factory=Traffic)
 
     @staticmethod
     def join(store: Store, index: int, size: int, device: torch.device | str, seconds: int) -> Ranks:
@@ -81,6 +90,8 @@ class Ranks:
 
     def total(self, x: Tensor) -> Tensor:
         """Add x over all ranks, in place. All ranks get the same bits."""
+        self.traffic.sums += 1
+        self.traffic.bytes += x.nbytes
         with self._together():
             dist.all_reduce(x, group=self.group)
         return x
@@ -116,6 +127,8 @@ class Ranks:
         parts = [torch.empty_like(padded) for _ in range(self.size)]
         with self._together():
             dist.all_gather(parts, padded, group=self.group)
+        self.traffic.sums += 1
+        self.traffic.bytes += self.size * padded.nbytes
         return [part[:length] for part, length in zip(parts, lengths.tolist(), strict=True)]
 
     def tensors(self, tensors: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
