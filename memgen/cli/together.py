@@ -8,16 +8,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import torch
 
 from memgen import __version__
 from memgen.cli.choosing import Wishes
+from memgen.cli.command import INTERRUPTED
 from memgen.cli.reading import Loaded, as_trained, load
 from memgen.data.own import as_path, is_path
 from memgen.errors import MemgenError
 from memgen.recipes.settings import Recipe
 from memgen.runs.following import follow
 from memgen.runs.session import Options
+from memgen.runs.signals import Stopped
 from memgen.training.distributed import Ranks
 from memgen.training.prepare import Prepared, prepare
 
@@ -29,7 +32,9 @@ LONGEST = 100
 
 def check_commands(ranks: Ranks, wishes: Wishes, how: Options) -> None:
     """Refuse ranks that were started with other settings, or have other versions."""
-    options = {name: value for name, value in wishes._asdict().items() if name not in OF_ONE_MACHINE}
+    options = {name: value for name, value in wishes._asdict().items() if name not in (*OF_ONE_MACHINE, "changes")}
+    for setting, _, value in (text.partition("=") for text in wishes.changes):
+        options[f"--set {setting.strip()}"] = value
     recipe = wishes.recipe
     if recipe is not None and recipe.endswith(".toml"):
         options["recipe"] = Recipe.read(recipe, wishes.schedule).to_toml()
@@ -44,13 +49,18 @@ def check_same(ranks: Ranks, own: Mapping[str, str]) -> None:
     """Refuse to go on if something differs among the ranks."""
     first, *others = map(json.loads, ranks.all_words(json.dumps(own)))
     for index, other in enumerate(others, 1):
-        for name in first:
-            if first[name] != other.get(name):
-                a, b = (text if len(text) <= LONGEST else f"{text[:LONGEST]}..." for text in (first[name], other[name]))
+        for name in {**first, **other}:
+            a, b = (_short(of_rank.get(name, "not given")) for of_rank in (first, other))
+            if first.get(name) != other.get(name):
                 raise MemgenError(
-                    f"the ranks do not agree: {name} is {a!r} on rank 0 and {b!r} on rank {index}; give all of them "
-                    "the same command and the same data"
+                    f"the ranks do not agree: {name} is {a} on rank 0 and {b} on rank {index}; give all of them the "
+                    "same command and the same data"
                 )
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
 
 
 def check_ready(ranks: Ranks, loaded: Loaded, ready: Prepared) -> None:
@@ -85,6 +95,9 @@ def train_along(ranks: Ranks, wishes: Wishes, how: Options, device: str) -> dict
     loaded = load(as_trained(replace(recipe.data, name=name)), recipe.model.likelihood)
     ready = prepare(recipe, loaded.data, loaded.form)
     check_ready(ranks, loaded, ready)
-    follow(ready, ranks, how.until, device)
+    try:
+        follow(ready, ranks, how.until, device)
+    except Stopped:  # rank 0 says where the training has stopped
+        raise click.exceptions.Exit(INTERRUPTED) from None
     ranks.leave()
     return {"rank": ranks.index}

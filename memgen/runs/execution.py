@@ -45,11 +45,11 @@ def choose_execution(
     if previous["torch"] != torch.__version__:
         _warn(f"with torch {previous['torch']}, this is {torch.__version__}")
     if before != path and COMPILED not in (before, path):
-        _warn(f"with {before} kernels, here are {path} ones")
+        _warn(f"on the path '{before}', this is '{path}'")
     return previous
 
 
-DIVIDED = " on ranks: "
+DIVIDED = ", ranks: "
 
 
 def path_of(compiled: bool, ranks: int) -> str:

@@ -25,19 +25,25 @@ def send(ranks: Ranks, state: State, finished: bool) -> None:
 
 def follow(ready: Prepared, ranks: Ranks, until: str | None, device: str) -> None:
     """Train together with rank 0, to the end or up to the stage `until`."""
+    with Signals(ranks=ranks) as signals:
+        ready = ready.on(device)
+        state, finished = receive(ready, ranks)
+        if finished:
+            return
+        try_out(ready, state, neighbours())
+        names = [stage.name for stage in ready.recipe.stages]
+        last = len(names) if until is None else document.position(until, names) + 1
+        for _ in stages(ready, state, until=last, tick=lambda state, steps: _obey(signals)):
+            _obey(signals)
+
+
+def receive(ready: Prepared, ranks: Ranks) -> tuple[State, bool]:
+    """The state that rank 0 gives by `send`, and whether there is nothing to do."""
     counts, tensors = json.loads(ranks.words()), ranks.tensors()
-    ready = ready.on(device)
     state = begin(ready.model, ready.recipe, stage=counts["stage"], ranks=ranks)
     state.restore(tensors)
     state.epoch, state.step = counts["epoch"], counts["step"]
-    if counts["finished"]:
-        return
-    try_out(ready, state, neighbours())
-    names = [stage.name for stage in ready.recipe.stages]
-    last = len(names) if until is None else document.position(until, names) + 1
-    with Signals(ranks=ranks) as signals:
-        for _ in stages(ready, state, until=last, tick=lambda state, steps: _obey(signals)):
-            _obey(signals)
+    return state, counts["finished"]
 
 
 def _obey(signals: Signals) -> None:

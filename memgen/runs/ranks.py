@@ -115,6 +115,8 @@ def _has(shared: Store, key: str) -> bool:
 def only_first_rank_speaks() -> Iterator[None]:
     """All ranks but rank 0 print nothing. Errors are printed after the block, by `may_speak`."""
     rank = own_rank()
+    if rank is not None:  # before torch is imported: its C++ parts warn at length of ranks that have gone
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if rank is None or rank.index == 0:
         yield
         return

@@ -63,7 +63,10 @@ class Ranks:
                 backend, store=store, rank=index, world_size=size, timeout=timedelta(seconds=seconds)
             )
         except (RuntimeError, ValueError) as error:
-            raise MemgenError(f"rank {index} cannot reach all {size} ranks: {reason(error)}") from None
+            raise MemgenError(
+                f"rank {index} has not met all {size} ranks within {seconds} s ({reason(error)}); start all of them on "
+                "machines that reach each other"
+            ) from None
         assert dist.group.WORLD is not None
         return Ranks(index, size, dist.group.WORLD, device)
 
@@ -146,9 +149,10 @@ class Ranks:
         try:
             yield
         except RuntimeError as error:
+            waited = "timed out" in str(error).lower()
+            what = "waited longer than --timeout for another rank" if waited else "lost another rank"
             raise FailedError(
-                f"rank {self.index} of {self.size} has lost another rank ({reason(error)}); the last checkpoint "
-                "remains: go on with --resume"
+                f"rank {self.index} of {self.size} has {what}; the last checkpoint remains: go on with --resume"
             ) from None
 
 
