@@ -10,7 +10,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import NamedTuple
 
-from torch.distributed import TCPStore
+from torch._C._distributed_c10d import TCPStore
 
 from tests.child import child
 
@@ -43,7 +43,7 @@ def start(commands: Sequence[list[str]], folder: Path, size: int | None = None) 
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     names = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "WORLD_SIZE": str(size or len(commands))}
     names |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "LOCAL_WORLD_SIZE": names["WORLD_SIZE"]}
-    processes = []
+    processes: list[BaseProcess] = []
     for index, command in enumerate(commands):
         log = folder / f"rank-{index}.log"
         log.unlink(missing_ok=True)
@@ -71,3 +71,13 @@ def wait_until(holds: Callable[[], object]) -> None:
             return
         time.sleep(0.05)
     raise AssertionError("it did not happen")
+
+
+def spawned(work: Callable[..., None], size: int, *arguments: object) -> None:
+    """work(index, size, *arguments) in `size` processes."""
+    processes = [FORK.Process(target=work, args=(index, size, *arguments)) for index in range(size)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(PATIENCE)
+    assert [process.exitcode for process in processes] == [0] * size

@@ -247,7 +247,7 @@ def local_reconstruction(
             if weight:
                 # P's features are those of the bound's z. The authors draw another z, which has the same expectation.
                 # The paper's text has a sum over units and its program the mean, to which lambda = 0.1 belongs.
-                features = (standardised_mean(h, epsilon, total) for h in (p.output, q.pre))
+                features = standardised_mean(p.output, epsilon, total), standardised_mean(q.pre, epsilon, total)
                 result = result + weight * F.mse_loss(*features)
     return result
 

@@ -120,15 +120,15 @@ class Session:
     stops at once: the last checkpoint remains.
     """
 
-    def __init__(
-        self, run: Run, ready: Prepared, options: Options, first: int = 0, ranks: Ranks | None = None
-    ) -> None:
+    def __init__(self, run: Run, ready: Prepared, options: Options, first: int = 0, ranks: Ranks | None = None) -> None:
         self.run, self.options, self.ranks = run, options, ranks
         checkpoint = run.checkpoint()
         if checkpoint is not None:
             self._check(checkpoint, ready)
         previous = None if checkpoint is None else checkpoint.execution
-        self.execution = choose_execution(options.device, previous, options.compiled, 1 if ranks is None else ranks.size)
+        self.execution = choose_execution(
+            options.device, previous, options.compiled, 1 if ranks is None else ranks.size
+        )
         self.ready = ready.on(self.execution["device"])
         stage = first if checkpoint is None else checkpoint.counts["stage"]
         foreign = run.start is not None

@@ -169,9 +169,7 @@ def divided_gradients(
 
 
 @torch.no_grad()
-def add_gradients(
-    ranks: Ranks, parameters: Iterable[nn.Parameter], report: Float[Tensor, "2"]
-) -> Float[Tensor, "2"]:
+def add_gradients(ranks: Ranks, parameters: Iterable[nn.Parameter], report: Float[Tensor, "2"]) -> Float[Tensor, "2"]:
     """Add the gradients and the report over all ranks. Which parameters have a gradient is the same on all ranks."""
     gradients = [(parameter, parameter.grad) for parameter in parameters if parameter.grad is not None]
     dense = [(parameter, gradient) for parameter, gradient in gradients if not gradient.is_sparse]
