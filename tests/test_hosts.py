@@ -19,6 +19,8 @@ from tests.test_ranks import command
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 ROOT = Path(__file__).parents[1]
+KILLED = [str(ROOT / "tests" / "dying_rank.py"), "10"]
+RESUMED = command("run", "--resume", "--checkpoint-every", "0")
 HOSTS = ("memgen-a", "memgen-b")
 """Network namespaces, which the test makes and removes."""
 
@@ -46,10 +48,9 @@ def environment() -> dict[str, str]:
 
 
 def test_a_killed_rank_is_restarted_and_the_end_is_the_same(uninterrupted: Path, tmp_path: Path) -> None:
-    script = [str(ROOT / "tests" / "dying_rank.py"), "10"]
-    launch = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", "--max-restarts", "1", *script]
+    launch = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", "--max-restarts", "1", *KILLED]
     done = subprocess.run(
-        [*launch, *command("run", "--resume", "--checkpoint-every", "0")],
+        [*launch, *RESUMED],
         cwd=tmp_path,
         env=environment(),
         capture_output=True,
@@ -89,19 +90,18 @@ def hosts() -> Iterator[None]:
 
 @pytest.mark.usefixtures("hosts")
 def test_two_hosts_train_as_two_processes_of_one(uninterrupted: Path, tmp_path: Path) -> None:
-    """They share no folder: the second one reads nothing of the run and writes nothing."""
+    """They share no folder: the second one reads nothing of the run and writes nothing. Its rank is killed once."""
     processes = []
     for i, host in enumerate(HOSTS):
         folder = tmp_path / host
         folder.mkdir()
         where = ["--nnodes", "2", "--node-rank", str(i), "--master-addr", "10.77.0.1", "--master-port", "29400"]
-        line = ["ip", "netns", "exec", host, *TORCHRUN, *where, "--nproc-per-node", "1", "-m", "memgen"]
+        line = ["ip", "netns", "exec", host, *TORCHRUN, *where, "--nproc-per-node", "1", "--max-restarts", "1", *KILLED]
         with (folder / "log").open("w") as log:
             variables = {**environment(), "GLOO_SOCKET_IFNAME": host}
-            processes.append(
-                subprocess.Popen([*line, *command("run")], cwd=folder, env=variables, stdout=log, stderr=log)
-            )
+            processes.append(subprocess.Popen([*line, *RESUMED], cwd=folder, env=variables, stdout=log, stderr=log))
     codes = [process.wait(ranks.PATIENCE) for process in processes]
     assert codes == [0, 0], [(tmp_path / host / "log").read_text() for host in HOSTS]
+    assert "going on with run after 1 of 3 epochs" in (tmp_path / HOSTS[0] / "log").read_text()
     assert sorted(entry.name for entry in (tmp_path / HOSTS[1]).iterdir()) == ["log"]
     assert same_bits(tmp_path / HOSTS[0] / "run", uninterrupted)

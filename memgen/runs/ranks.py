@@ -73,7 +73,7 @@ def meet(rank: Rank, shared: Store, seconds: float) -> Store:
     torchrun keeps one store for all attempts, so what an attempt that was killed has left in it is still there. Rank 0
     names the attempt. Another rank asks for the name with a number that nobody has used before.
     """
-    from torch.distributed import PrefixStore
+    from torch._C._distributed_c10d import PrefixStore
 
     number = uuid4().hex
     if rank.index == 0:
@@ -142,9 +142,10 @@ def wait_for_all(rank: Rank, what: str, seconds: float) -> None:
         shared.wait([f"{what}/{index}" for index in range(rank.size)], timedelta(seconds=seconds))
     except (DistError, RuntimeError):
         late = [index for index in range(rank.size) if not _has(shared, f"{what}/{index}")]
+        have = "has" if len(late) == 1 else "have"
         raise MemgenError(
-            f"rank 0 has waited {seconds:g} s for rank {_listed(late)}, which {'has' if len(late) == 1 else 'have'} not "
-            f"finished {what}; the same command goes on, and --timeout says how long to wait"
+            f"rank 0 has waited {seconds:g} s for rank {_listed(late)}, which {have} not finished {what}; the same "
+            "command goes on, and --timeout says how long to wait"
         ) from None
 
 

@@ -90,10 +90,10 @@ def step_of(ready: Prepared, state: State) -> Callable[[], object]:
     return step
 
 
-def least(ranks: Ranks, work: Callable[[], object]) -> float:
+def least(ranks: Ranks, work: Callable[[], object], repeats: int = REPEATS) -> float:
     """The least time of some repetitions, after one that does not count. They begin together."""
     times = []
-    for _ in range(REPEATS + 1):
+    for _ in range(repeats + 1):
         ranks.any(False)
         clock = time.perf_counter()
         work()
