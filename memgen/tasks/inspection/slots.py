@@ -19,7 +19,8 @@ from memgen.core.noise import BLOCK, ExampleNoise
 from memgen.core.objective import importance
 from memgen.tasks.common import weights_of
 from memgen.tasks.density import standard_error
-from memgen.tasks.inspection.places import Place, hooked, replaced, require_memory, without
+from memgen.tasks.inspection.changes import without
+from memgen.tasks.inspection.places import Place, decided, hooked, replaced, require_memory
 from memgen.tasks.sampling import one, sample
 
 ROWS_AT_ONCE = 10_000
@@ -43,7 +44,7 @@ def slot_pictures(model: GenerativeModel, place: Place) -> Float[Tensor, "slots 
 
     with evaluating(model), hooked(place.layer.dense, no_h_g), hooked(place.layer.memory, slots):
         p = model.decode(one(model.prior(zeros, unobserved)), unobserved)
-        return factorised(p, "the picture of a slot").mean.cpu()
+        return decided(model, factorised(p, "the picture of a slot"))
 
 
 class Ablation(NamedTuple):
