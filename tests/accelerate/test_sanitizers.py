@@ -36,7 +36,7 @@ WITHOUT_MEMORY = """
 from memgen.accelerate.calls import bind
 from memgen.accelerate.operations import OPERATIONS
 from memgen.accelerate.program import Plan, Program, blas
-from tests.operands import operands
+from tests.accelerate.operands import operands
 blas()
 refused = []
 for name, operation in OPERATIONS.items():
@@ -90,7 +90,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 STEP = """
 import torch
-from tests.operands import run_all
+from tests.accelerate.operands import run_all
 from memgen.accelerate.step import PlannedStep
 from tests.accelerate.cases import CASES, case, rows
 print(run_all())

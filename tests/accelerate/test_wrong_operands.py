@@ -14,7 +14,7 @@ from memgen.accelerate.calls import Value, bind
 from memgen.accelerate.operations import OPERATIONS, Operation, Parameter
 from memgen.accelerate.program import Plan, Program
 from tests.accelerate.native import needs_library
-from tests.operands import operands
+from tests.accelerate.operands import operands
 
 
 def wrong_values(operation: Operation) -> Iterator[tuple[str, list[Value]]]:

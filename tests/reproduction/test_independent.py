@@ -22,7 +22,7 @@ from reproduction import independent
 from reproduction.independent import Array, Weights, images, log_likelihood, read
 from tests.conftest import needs_data
 
-RESULTS = Path(__file__).parents[1] / "results"
+RESULTS = Path(__file__).parents[2] / "results"
 MODELS = {
     "mnist-mem-vae": "composition.b1",
     "mnist-vis-mem-vae": "memory.M",
