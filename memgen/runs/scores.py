@@ -26,7 +26,7 @@ from memgen.tasks.inspection import Inspection, inspect, require_memory
 from memgen.tasks.scores import SquaredError, comparable, row_errors, squared_error
 
 MANY_PARTS = 1000
-"""Partial results of a few rows each are joined when there are so many: a small tensor takes more than its values."""
+"""Partial results of a few rows each are joined when there are more: a small tensor takes more than its values."""
 KEEP_EVERY = 60.0
 """Seconds between writes of the partial results of an evaluation."""
 
