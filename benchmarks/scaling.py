@@ -139,7 +139,7 @@ def work(index: int, folder: str, names: Sequence[str], repeats: int) -> None:
 def results(names: Sequence[str], repeats: int) -> dict[str, Any]:
     load, cores = os.getloadavg()[0], os.cpu_count()
     with tempfile.TemporaryDirectory() as folder:
-        start_processes(work, (folder, list(names), repeats), nprocs=2, start_method="spawn")  # type: ignore[no-untyped-call]
+        start_processes(work, (folder, list(names), repeats), nprocs=2, start_method="spawn")
         measured: dict[str, Any] = json.loads(Path(folder, "result.json").read_text())
     machine = {"cores": cores, "load": round(load, 1), "processor": platform.processor() or platform.machine()}
     command = f"python -m benchmarks.scaling --repeats {repeats}"
