@@ -121,8 +121,8 @@ def look(served: Served, model: DGM, query: queries.Look) -> dict[str, Any]:
         "changed": [as_floats(h[1]) for h in reading.attention],
         "means": shown(served, reading.x),
         "x": shown(served, x),
-        "log_p": round(effect.intact, 3),
-        "log_p_changed": round(effect.changed, 3),
+        "log_p": round(float(effect.intact), 3),
+        "log_p_changed": round(float(effect.changed), 3),
         "samples": query.samples,
     }
 

@@ -8,22 +8,39 @@ import torch
 from memgen.core.batch import Batch
 from memgen.errors import MemgenError
 from memgen.tasks.density import log_likelihood
-from memgen.tasks.inspection import ALL, Change, changing, effect, places, read, replaced, without
+from memgen.tasks.inspection import ALL, Change, ablation, changing, effect, places, read, replaced, without
 from memgen.tasks.sampling import reconstruct, sample_near, sample_with_codes
 from tests.tasks.test_inspection import TWO, sparse, stirred
 
 
 @pytest.mark.parametrize("settings", [(), TWO], ids=["one level", "two levels"])
+def test_a_silenced_layer_recalls_nothing_in_any_task(settings: tuple[str, ...]) -> None:
+    model, x = stirred(*settings)
+    rows = Batch(x[:3])
+    intact = log_likelihood(model, rows, 50).log_p
+    for index, place in enumerate(places(model)):
+        with replaced(place, 0.0):
+            expected = log_likelihood(model, rows, 50).log_p
+        with changing(model, [Change(index, ALL)]):
+            assert torch.allclose(log_likelihood(model, rows, 50).log_p, expected)
+        with changing(model, [Change(index, slot) for slot in range(place.slots)]):
+            assert torch.allclose(log_likelihood(model, rows, 50).log_p, expected)
+        assert not torch.allclose(intact, expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("settings", [(), TWO], ids=["one level", "two levels"])
 def test_the_effect_is_the_difference_of_two_estimates(settings: tuple[str, ...]) -> None:
     model, x = stirred(*settings)
+    rows = Batch(x[:3])
     for index, place in enumerate(places(model)):
-        found = effect(model, Batch(x[2:3]), [Change(index, slot=1)], 150)
-        intact = log_likelihood(model, Batch(x[2:3]), 150).log_p
+        result = effect(model, rows, [Change(index, slot=1)], 300)
         with without(place, 1):
-            silenced = log_likelihood(model, Batch(x[2:3]), 150).log_p
-        assert found.intact == pytest.approx(float(intact), abs=1e-3)
-        assert found.changed == pytest.approx(float(silenced), abs=1e-3)
-        assert abs(found.intact - found.changed) > 1e-3
+            silenced = log_likelihood(model, rows, 300).log_p
+        assert torch.allclose(result.intact, log_likelihood(model, rows, 300).log_p, atol=1e-3)
+        assert torch.allclose(result.changed, silenced, atol=1e-3)
+        assert (result.intact - result.changed).abs().max() > 1e-3
+        lost = ablation(model, place, rows, samples=300).mean[1]
+        assert float((result.intact - result.changed).mean()) == pytest.approx(float(lost), abs=1e-4)
 
 
 def test_a_row_beside_a_changed_one_reads_the_intact_memory() -> None:
@@ -52,11 +69,11 @@ def test_swapping_twice_changes_nothing(chosen: bool) -> None:
 
 
 def test_an_error_leaves_no_hook_behind() -> None:
-    model, x = stirred()
+    model, _ = stirred()
     with pytest.raises(MemgenError, match="5 slots"), changing(model, [Change(0, 1), Change(0, 5)]):
         pass
     with pytest.raises(MemgenError, match="no layer 2"):
-        effect(model, Batch(x[:1]), [Change(2, 0)])
+        read(model, sample_with_codes(model, 1).z, [Change(2, 0)])
     assert not any(module._forward_hooks for module in model.modules())
 
 

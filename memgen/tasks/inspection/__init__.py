@@ -3,7 +3,7 @@
 Layers are counted from the data upwards, as in the paper: layer 1 is next to x.
 """
 
-from memgen.tasks.inspection.changes import ALL, Change, Effect, Reading, changed, changing, effect, read, without
+from memgen.tasks.inspection.changes import ALL, Change, Reading, changed, changing, read, without
 from memgen.tasks.inspection.places import (
     MOST_SLOTS,
     Place,
@@ -25,8 +25,10 @@ from memgen.tasks.inspection.preferences import (
 from memgen.tasks.inspection.report import Inspection, LayerInspection, inspect
 from memgen.tasks.inspection.slots import (
     Ablation,
+    Effect,
     ablation,
     disabled_samples,
+    effect,
     filled,
     nearest,
     slot_pictures,

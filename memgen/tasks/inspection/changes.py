@@ -1,7 +1,7 @@
-"""Changes of the memory: slots silenced, amplified or swapped, and their effect on an image and on log p(x).
+"""Changes of the memory: slots silenced, amplified or swapped, and what z reads from the changed memory.
 
-A change acts on h_a, the weights of the slots, so that it holds for dense and for sparse attention. The intact and the
-changed memory are compared in one pass: the same row twice, of which only the second reads the changed memory.
+A change acts on h_a, the weights of the slots, so that it holds for dense and for sparse attention. Inside `changing`
+every task answers for the changed memory, `log_likelihood` with the same noise as outside.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from memgen.core.memory import Preference
 from memgen.core.model import Codes, GenerativeModel
 from memgen.errors import MemgenError
 from memgen.tasks.common import weights_of
-from memgen.tasks.density import log_likelihood
 from memgen.tasks.inspection.places import Place, decided, dense, hooked, places, require_memory
 
 ALL = -1
@@ -85,31 +84,6 @@ def changing(
                 raise MemgenError(f"{place.name} has {place.slots} slots, counted from 0")
             stack.enter_context(hooked(place.layer.attention, partial(change_of, change=change)))
         yield
-
-
-class Effect(NamedTuple):
-    """log p(x) in nats, by importance sampling with the same z."""
-
-    intact: float
-    changed: float
-
-
-def effect(
-    model: GenerativeModel, row: Batch, changes: Sequence[Change], samples: int = 100, *, seed: int = 0
-) -> Effect:
-    """log p(x) of one row as by `log_likelihood`, with the memory intact and with the changes.
-
-    >>> from memgen.recipes.build import build
-    >>> from memgen.recipes.settings import Recipe
-    >>> model = build(Recipe().override(["model.hidden=[8]", "model.slots=[5]", "model.norm=none"]), columns=3)
-    >>> intact, changed = effect(model, Batch(torch.ones(1, 3)), [Change(0, slot=2, factor=1.0)])
-    >>> abs(intact - changed) < 1e-4
-    True
-    """
-    rows = row.rows(torch.zeros(2 if changes else 1, dtype=torch.int64))
-    with changing(model, changes, _changed_after_first):
-        log_p = log_likelihood(model, rows, samples, seed=seed, keys=[0] * len(rows)).log_p.tolist()
-    return Effect(log_p[0], log_p[-1])
 
 
 class Reading(NamedTuple):
