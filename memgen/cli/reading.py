@@ -77,6 +77,8 @@ def load(
             likelihood=likelihood,
             kinds=parse_kinds(settings.kinds) if columns is None else None,
             header=settings.header,
+            ignore=settings.ignore,
+            locale=settings.locale,
             columns=columns,
             stream=settings.stream if streamed in (None, identity) else "auto",
             whole=seen is not None and identity != seen,

@@ -50,7 +50,13 @@ from memgen.cli.options import FILE, RecipeName, RunPath, Whole, compile_option,
     "kinds",
     multiple=True,
     metavar="COLUMN=KIND",
-    help="real, positive, count, binary or categorical, where the values do not show it; may be repeated.",
+    help="What a column is, where the values do not show it, as in zip=code; may be repeated.",
+)
+@click.option("--ignore", multiple=True, metavar="COLUMN", help="Leave this column out; may be repeated.")
+@click.option(
+    "--locale",
+    metavar="NAME",
+    help="How numbers and dates are written, where the cells do not show it: en-US, en-GB, de-CH, de-DE or fr-FR.",
 )
 @click.option(
     "--stream/--no-stream",
@@ -85,6 +91,8 @@ def command(
     levels: int | None,
     likelihood: str | None,
     kinds: tuple[str, ...],
+    ignore: tuple[str, ...],
+    locale: str | None,
     stream: bool | None,
     changes: tuple[str, ...],
     start: Path | None,
@@ -108,5 +116,7 @@ def command(
     from memgen.cli.training import train
     from memgen.runs.session import Options
 
-    wishes = Wishes(recipe, out, data, size, levels, likelihood, kinds, changes, start, schedule, resume, stream)
+    wishes = Wishes(
+        recipe, out, data, size, levels, likelihood, kinds, changes, start, schedule, resume, ignore, locale, stream
+    )
     return train(wishes, Options(device, until, checkpoint_every, compiled, tensorboard))

@@ -30,7 +30,6 @@ from memgen.data.lines import Lines, check_width, read_lines
 from memgen.data.output import write_atomically
 from memgen.data.own_images import find_images
 from memgen.data.pictures import open_picture
-from memgen.data.texts import as_values
 from memgen.errors import MemgenError
 
 
@@ -147,7 +146,7 @@ class Array:
 
     def write(self, output: Path, completed: Float64[Tensor, "N D"]) -> None:
         out, missing = self.values.copy(), np.isnan(self.values)
-        filled = completed.numpy() if self.schema is None else np.stack(as_values(self.schema, completed.numpy()), 1)
+        filled = completed.numpy() if self.schema is None else np.stack(self.schema.filled(completed.numpy()), 1)
         out[missing] = filled.reshape(out.shape)[missing]  # all else keeps its bits
         content = io.BytesIO()
         if output.suffix.lower() == ".npz":

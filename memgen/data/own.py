@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,9 @@ from memgen.data.dataset import SPLITS, Dataset, labels
 from memgen.data.kinds import check_kinds, given_kinds
 from memgen.data.own_images import RawImages, find_images, images_of_array, levels_of, read_folder
 from memgen.data.own_streamed import Wanted, open_stored, read_streamed
-from memgen.data.own_tables import Expected, RawTable, arrange, read_parquet, table_of_array, take_labels
+from memgen.data.own_tables import Expected, RawTable, arrange, leave_out, read_parquet, table_of_array, take_labels
 from memgen.data.values import Coded, tidy
+from memgen.data.words import parse_locale
 from memgen.errors import MemgenError, unknown
 
 ENDINGS = (".csv", ".tsv", ".parquet", ".npy", ".npz")
@@ -63,6 +64,8 @@ def read_own(
     likelihood: str = "auto",
     kinds: Mapping[str, str] | None = None,
     header: str = "auto",
+    ignore: Sequence[str] = (),
+    locale: str = "auto",
     columns: Columns | None = None,
     stream: str = "auto",
     seed: int = SPLIT_SEED,
@@ -74,7 +77,8 @@ def read_own(
 
     `size`: height and width that images are made to have. `levels`: the largest level of their pixels, by which these
     are divided; 0: as the pixels show. `kinds`: of columns, by name; those not given are
-    inferred from the values. `columns`: read the table by this schema, that of a trained model. `likelihood` is put
+    inferred from the values. `ignore`: columns that are not read. `locale`: how numbers and dates are written (LOCALES
+    of written.py). `columns`: read the table by this schema, that of a trained model. `likelihood` is put
     into the Dataset; "auto" is "mixed" for tables, and for images "bernoulli" if they have two levels, else
     "discretised_logistic". `stream`: whether the rows stay in the file and are read while they are used; "auto": if it
     is large. `report(done, total)` is called while images, or rows that stay in the file, are read.
@@ -86,11 +90,11 @@ def read_own(
     check_kinds(kinds or {})
     if not path.exists():
         raise MemgenError(f"there is no file or folder {path}")
+    expected = Expected(kinds or {}, columns, columns.ignored if columns else tuple(ignore), parse_locale(locale))
     try:
         if (stored := open_stored(path, size, stream)) is not None:
-            expected = Expected(kinds or {}, columns)
             return read_streamed(stored, Wanted(size, levels, likelihood, expected, None if whole else seed, report))
-        data = _read(path, size, header, Expected(kinds or {}, columns), report)
+        data = _read(path, size, header, expected, report)
         rows = dict.fromkeys(SPLITS, np.arange(len(data))) if whole else split_rows(len(data), seed)
         name = path.resolve().name
         if isinstance(data, RawImages):
@@ -116,9 +120,10 @@ def _read(
     if ending in (".csv", ".tsv"):
         return take_labels(read_csv(path, header, expected), expected)
     if ending == ".parquet":
-        return take_labels(read_parquet(path), expected)
+        return take_labels(leave_out(read_parquet(path), expected), expected)
     if ending in (".npy", ".npz"):
-        return _read_array(path, size)
+        data = _read_array(path, size)
+        return leave_out(data, expected) if isinstance(data, RawTable) else data
     raise MemgenError(f"{path}: the ending must be one of {' '.join(ENDINGS)}, or it must be a folder of images")
 
 
@@ -163,7 +168,20 @@ def _table(
     columns: Columns | None,
 ) -> Dataset:
     if columns is None:
-        columns = Columns.infer(table.values, table.names, given_kinds(table.names, kinds), train=rows["train"])
+        given = given_kinds(table.names, kinds)
+        columns = Columns.infer(
+            table.values,
+            table.names,
+            given,
+            train=rows["train"],
+            formats=table.formats,
+            problems=dict(table.problems),
+            ignored=table.ignored,
+        )
+        if likelihood not in ("auto", "mixed"):
+            columns = columns.unscaled()
+    elif table.problems:
+        raise MemgenError("; ".join(problem for _, problem in table.problems))
     elif kinds:
         raise MemgenError("the kinds of columns are those of the model; do not give others")
     else:

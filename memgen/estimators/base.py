@@ -24,7 +24,6 @@ from torch import Tensor
 from memgen.core.model import DGM
 from memgen.data.columns import Columns
 from memgen.data.dataset import Dataset
-from memgen.data.texts import as_values
 from memgen.errors import MemgenError
 from memgen.estimators.saved import read_estimator
 from memgen.estimators.training import CHECKS, train_table
@@ -173,7 +172,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _decoded(self, x: Float[Tensor, "N D"]) -> list[Shaped[NDArray[Any], " N"]]:
         """The rows x in the user's own values, column by column."""
-        return as_values(self.columns_, x.double().numpy())
+        return self.columns_.filled(x.double().numpy())
 
     def _seed(self, fresh: bool = False) -> int:
         """The seed of random_state, if it is a number; else the seed of the fit."""

@@ -22,8 +22,9 @@ from memgen.data.cells import bare, is_missing, number
 from memgen.data.columns import Columns
 from memgen.data.conditions import given, given_texts
 from memgen.data.incomplete_tables import TextTable, read_text_table
-from memgen.data.kinds import LEVELLED
-from memgen.data.texts import as_texts, as_values, number_text
+from memgen.data.kinds import DATED, LEVELLED
+from memgen.data.texts import as_texts, number_text
+from memgen.data.written import write_date
 from memgen.errors import MemgenError
 from memgen.tasks.conditional import conditional_sample
 from memgen.web import asks, service
@@ -72,7 +73,7 @@ def fill(shown: Shown, ask: asks.Fill, check: Check) -> dict[str, Any]:
     observed = ~x.isnan()
     result = service.imputed(model, x, observed, draws=DRAWS, steps=STEPS, seed=ask.seed, batch_size=BATCH)
     texts = as_texts(columns, result.mean.numpy())
-    drawn = [as_values(columns, draw.numpy()) for draw in result.draws]
+    drawn = [columns.filled(draw.numpy()) for draw in result.draws]
     cells, filled, spread = [], [], []
     for i, (row, missing) in enumerate(zip(table.lines.cells, (~observed).tolist(), strict=True)):
         originals = [bare(row[place]) for place in table.places]
@@ -108,6 +109,10 @@ def _spread(columns: Columns, place: int, values: list[Any]) -> str:
         kinds, counts = np.unique([str(_plain(value)) for value in values], return_counts=True)
         best = np.argsort(-counts, kind="stable")[:3]
         return ", ".join(f"{kinds[i]} in {counts[i]} of {len(values)}" for i in best)
+    if column.kind in DATED:
+        days = np.sort(np.array(values, "datetime64[s]"))[[len(values) // 10, len(values) // 2, -1 - len(values) // 10]]
+        dates = [write_date(day.item(), column.format) for day in days]
+        return f"median {dates[1]}, 8 of 10 draws between {dates[0]} and {dates[2]}"
     low, middle, high = np.quantile(np.array(values, float), [0.1, 0.5, 0.9])
     words = [number_text(float(v), abs(float(high - low)) * 1000) for v in (low, middle, high)]
     return f"median {words[1]}, 8 of 10 draws between {words[0]} and {words[2]}"
@@ -127,7 +132,7 @@ def rows(shown: Shown, ask: asks.Rows, check: Check) -> dict[str, Any]:
     else:
         name, tick = columns.names.__getitem__, lambda states: check()
         x = conditional_sample(model, condition, ask.n, seed=ask.seed, name=name, tick=tick).x
-    cells = as_texts(columns, x.numpy(), given_texts(columns, pairs))
+    cells = as_texts(columns, x.numpy(), given_texts(columns, pairs), places(columns, pairs))
     fixed = [i for i, name in enumerate(columns.names) if name in dict(pairs)]
     return {"names": list(columns.names), "cells": cells, "fixed": fixed, "csv": as_csv(list(columns.names), cells)}
 
