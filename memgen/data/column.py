@@ -25,7 +25,8 @@ Impossible = Callable[[NDArray[np.float64]], NDArray[np.bool_]]
 
 
 def _fractions(x: NDArray[np.float64]) -> NDArray[np.bool_]:
-    return (x != np.floor(x)) & ~np.isnan(x)
+    fraction: NDArray[np.bool_] = (x != np.floor(x)) & ~np.isnan(x)
+    return fraction
 
 
 IMPOSSIBLE: dict[str, tuple[Impossible, str]] = {

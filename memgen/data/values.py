@@ -166,7 +166,8 @@ def _date(value: Any) -> np.datetime64:
     """A date or time to the second; of one with a time zone that of UTC."""
     if isinstance(value, datetime) and value.tzinfo is not None:
         value = value.astimezone(UTC).replace(tzinfo=None)
-    return np.datetime64(value).astype("datetime64[s]")
+    whole: np.datetime64 = np.datetime64(value).astype("datetime64[s]")
+    return whole
 
 
 def _float(value: Any) -> float:

@@ -134,9 +134,10 @@ def number_format(cells: Sequence[str], locale: str = "auto") -> Digits | None:
     """
     choices = SEPARATORS
     if locale != "auto":
-        group, mark, _ = LOCALES[locale]
-        choices = [other + mark for other in SPACES.get(group, group)]
-    for strict, (group, mark) in product((True, False), choices):
+        known = LOCALES[locale]
+        choices = [other + known[1] for other in SPACES.get(known[0], known[0])]
+    for strict, choice in product((True, False), choices):
+        group, mark = choice[0], choice[1]
         ungrouped = r"\d{1,3}" if strict and locale == "auto" and any(group in cell for cell in cells) else r"\d+"
         number = rf"\s*[-+]?(?:\d{{1,3}}(?:{re.escape(group)}\d{{3}})+|{ungrouped})(?:{re.escape(mark)}\d*)?\s*"
         if all(re.fullmatch(number, cell) for cell in cells):

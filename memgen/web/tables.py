@@ -20,7 +20,7 @@ from torch import Tensor
 from memgen.core.model import DGM
 from memgen.data.cells import bare, is_missing, number
 from memgen.data.columns import Columns
-from memgen.data.conditions import given, given_texts
+from memgen.data.conditions import given, given_texts, places
 from memgen.data.incomplete_tables import TextTable, read_text_table
 from memgen.data.kinds import DATED, LEVELLED
 from memgen.data.texts import as_texts, number_text
