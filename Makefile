@@ -36,7 +36,7 @@ coverage: install
 
 # All operations in C under the address and undefined-behaviour sanitizers.
 sanitize: install
-	$(BIN)/python -m pytest tests/test_operations.py -k sanitizer
+	$(BIN)/python -m pytest tests/accelerate/test_sanitizers.py
 
 lint: install
 	$(BIN)/ruff check .

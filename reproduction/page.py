@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from memgen.data.output import write_atomically
-from reproduction import ledger, mismatches
+from reproduction import headline, ledger, mismatches
 from reproduction.job import read_json, read_result
 from reproduction.likelihoods import differences, others, table
 from reproduction.overview import LEVEL, MARK, Results, overview
@@ -53,6 +53,7 @@ def page(folder: Path) -> str:
         *(table(results, name) for name in (MNIST, OCR, FREY)),
         differences(folder),
         others(folder),
+        headline.section(folder),
         imputation(results, by_paper, compared),
         svm(results, by_paper, compared),
         claims(results),

@@ -50,7 +50,7 @@ def test_a_thousand_bad_files_are_read_or_refused_in_one_line(good: Corpus, base
 
 
 def test_twenty_kills_lose_nothing(base: Path) -> None:
-    """Of trainings with dense memory, with product keys and on an incomplete table, of evaluate, impute and report."""
+    """Of trainings, evaluations, shards, scores, imputations and reports."""
     tally, targets = Kills(), victims(base / "victims", SEED)
     run_kills(targets, 20, tally)
     assert tally.kills.total() == 20

@@ -76,6 +76,26 @@ def test_who_asks_for_what_is_fast() -> None:
     assert asking == {"training/execution.py", "training/optimizer.py", "tasks/density.py"}
 
 
+LONGEST_FILE, LONGEST_FUNCTION = 300, 19
+FOLDERS = ("memgen", "tests", "benchmarks", "reproduction")
+"""Of all Python code."""
+
+
+def test_no_python_file_is_longer_than_300_lines() -> None:
+    lines = {path: path.read_text().count("\n") for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
+    assert {path: count for path, count in lines.items() if count > LONGEST_FILE} == {}
+
+
+def test_nine_of_ten_functions_are_short() -> None:
+    lines = [
+        node.end_lineno - node.lineno + 1
+        for path in (ROOT / "memgen").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.end_lineno is not None
+    ]
+    assert sorted(lines)[len(lines) * 9 // 10] < LONGEST_FUNCTION
+
+
 def test_nothing_unpickles_evaluates_or_builds_shell_strings() -> None:
     for path in (ROOT / "memgen").rglob("*.py"):
         text = path.read_text()

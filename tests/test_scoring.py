@@ -14,8 +14,8 @@ from memgen.cli.score import MOST as CLI_MOST
 from memgen.core.batch import Batch
 from memgen.tasks.density import log_likelihood
 from memgen.tasks.scoring import MOST, percentiles, score_rows
+from tests.command import refused, told
 from tests.exact import linear_gaussian
-from tests.test_cli import refused, told
 
 SMALL = ["--set", "model.hidden=[8]", "--set", "model.latent=2", "--set", "model.slots=[4]"]
 SMALL += ["--set", "objective.samples=1", "--set", "training.epochs=2"]

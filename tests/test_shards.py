@@ -24,7 +24,7 @@ from memgen.tasks import density, imputation
 from memgen.tasks.imputation import METHODS, imputations
 from memgen.tasks.shards import Shard
 from memgen.training.statistics import collect_statistics
-from tests.test_cli import refused, told
+from tests.command import refused, told
 
 TWO_LEVELS = ["model.hidden=[[12], [8]]", "model.latent=[5, 3]", "model.slots=[[6], [4]]"]
 SMALL = ["--samples", "20", "--limit", "60"]

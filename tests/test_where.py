@@ -15,8 +15,8 @@ from memgen.data.columns import Column, Columns
 from memgen.data.conditions import given, parse_conditions
 from memgen.errors import MemgenError
 from memgen.estimators import MemDensity
-from tests.test_cli import refused, told
-from tests.test_own_cli import SMALL, table_rows, write_table
+from tests.command import refused, told
+from tests.own.tables import SMALL, table_rows, write_table
 
 COLUMNS = Columns(
     (

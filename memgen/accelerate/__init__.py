@@ -2,7 +2,7 @@
 
 Each function returns a callable, or None for an unsupported model or machine. The caller then uses the plain code:
 autograd, `tasks.density.log_weights` or the formulas of `training.optimizer`. The rest of the package does not depend
-on how this is computed, and tests/test_accelerate.py compares every function with its plain definition.
+on how this is computed, and tests/accelerate/test_steps.py compares every function with its plain definition.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """log w of many samples of a few rows, for the paper's models: P as a plan.
 
-The result is that of `tasks.density.log_weights`; tests/test_density.py compares both. A few hundred rows at a time
-pass through the whole net, so that intermediate results stay in the cache.
+The result is that of `tasks.density.log_weights`; tests/tasks/test_evaluator.py compares both. A few hundred rows at a
+time pass through the whole net, so that intermediate results stay in the cache.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
    at K = 50 each walk leaves the cache; here a formula and its derivative are one walk each, in tiles that stay in it.
    Sums over rows are kept per thread and added in the order of the threads, so that a result depends on the number of
    threads alone. The functions that operations.py lists have the operands that stand there, and return an error code.
-   tests/test_accelerate.py holds them to plain torch. */
+   tests/accelerate/test_steps.py holds them to plain torch. */
 
 #include <omp.h>
 #include <sched.h>

@@ -37,8 +37,9 @@ def rows_of_steps(
 ) -> Iterator[Int[Tensor, " B"]]:
     """The rows of each step from step `first` on, by the order that `draw_order` gave.
 
-    >>> order = torch.tensor([2, 0, 1])
-    >>> [step.tolist() for step in rows_of_steps(torch.zeros(3, 1), order, [2, 1])]
+    >>> from memgen.core.batch import Batch
+    >>> rows, order = Batch.of(torch.zeros(3, 1)), torch.tensor([2, 0, 1])
+    >>> [step.tolist() for step in rows_of_steps(rows, order, [2, 1])]
     [[2, 0], [1]]
     """
     if not isinstance(rows, BlockRows):

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+import memgen.recipes
 from memgen.cli.main import main
 from memgen.estimators import MemImputer
 
@@ -23,6 +24,7 @@ ENDINGS = {
     "tsv": ".tsv",
     "parquet": ".parquet",
     "npy": ".npy",
+    "stored": ".npy",
     "npz": ".npz",
     "png": ".png",
     "tiff": ".tif",
@@ -31,8 +33,13 @@ ENDINGS = {
     "model": ".safetensors",
     "checkpoint": ".safetensors",
     "estimator": ".safetensors",
+    "shard": ".safetensors",
 }
 """Kind of file -> the ending of its name."""
+SHARD = ("evaluate", "--samples", "10")
+"""The command whose results are divided, without its run; `memgen merge` has the same options."""
+LAYERS = Path(memgen.recipes.__file__).with_name("digits-conv-mem-vae.toml")
+"""A recipe with a table for every layer."""
 
 
 def corpus(folder: Path) -> Corpus:
@@ -43,14 +50,16 @@ def corpus(folder: Path) -> Corpus:
         "tsv": [table().replace(",", "\t").encode()],
         "parquet": parquets(),
         "npy": arrays(),
+        "stored": arrays()[::2],
         "npz": archives(),
         "png": images("PNG"),
         "tiff": images("TIFF"),
         "idx": [gzip.compress(idx(), 1, mtime=0)],
-        "toml": [(run / "recipe.toml").read_bytes()],
+        "toml": [(run / "recipe.toml").read_bytes(), LAYERS.read_bytes()],
         "model": [(run / "weights.safetensors").read_bytes()],
         "checkpoint": [(run / "checkpoint.safetensors").read_bytes()],
         "estimator": [estimator(folder)],
+        "shard": [shard(run)],
     }
 
 
@@ -128,13 +137,26 @@ def settings(*texts: str) -> list[str]:
     return [part for text in texts for part in ("--set", text)]
 
 
+def carry_out(*arguments: str) -> None:
+    if main(list(arguments)) != 0:
+        raise RuntimeError(f"the campaign needs what this makes: memgen {' '.join(arguments)}")
+
+
 def trained(folder: Path) -> Path:
     """A run of one epoch on a table."""
     data, run = folder / "table.csv", folder / "run"
     data.write_text(table())
-    if main(["train", "--data", str(data), "--out", str(run), *settings(*SETTINGS)]) != 0:
-        raise RuntimeError("the campaign cannot train the run that it needs")
+    carry_out("train", "--data", str(data), "--out", str(run), *settings(*SETTINGS))
     return run
+
+
+def shard(run: Path) -> bytes:
+    """The second of two parts of an evaluation, the one with rows; both are in the run folder."""
+    name, *options = SHARD
+    for index in range(2):
+        carry_out(name, str(run), *options, "--shard", f"{index}/2")
+    (file,) = (run / "shards").glob("*/shard-1-of-2.safetensors")
+    return file.read_bytes()
 
 
 def estimator(folder: Path) -> bytes:

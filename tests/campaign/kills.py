@@ -10,7 +10,7 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -58,11 +58,11 @@ class Scenario:
     prepare: Callable[[Path], None] = lambda folder: None
 
 
-def training(*more: str) -> Callable[[Path], list[str]]:
+def training(*more: str, table: str = "table.csv", options: Sequence[str] = ()) -> Callable[[Path], list[str]]:
     """A training that saves after every step."""
 
     def arguments(folder: Path) -> list[str]:
-        data = ["--data", str(folder / "table.csv"), "--out", str(folder / "run")]
+        data = ["--data", str(folder / table), "--out", str(folder / "run"), *options]
         return ["train", *data, *settings(*more, *SMALL), *EVERY_STEP]
 
     return arguments
@@ -104,6 +104,18 @@ def score_end(folder: Path) -> list[bytes]:
     return [load_tensors(path)[0]["log_p"].numpy().tobytes() for path in sorted(scores(folder))]
 
 
+def shard_files(folder: Path) -> Iterator[Path]:
+    yield from (path for path in (folder / "run" / "shards").rglob("*.safetensors") if not is_scrap(path.name))
+
+
+def shard_end(folder: Path) -> list[bytes]:
+    return [load_tensors(path)[0]["log_p"].numpy().tobytes() for path in sorted(shard_files(folder))]
+
+
+def stored_rows(folder: Path) -> None:
+    np.save(folder / "table.npy", np.random.default_rng(0).normal(size=(50, 3)))
+
+
 def report_end(folder: Path) -> bool:
     text = (folder / "report.html").read_text()
     return text.lstrip().lower().startswith("<!doctype html>") and text.rstrip().endswith("</html>")
@@ -114,10 +126,36 @@ SCENARIOS = (
     Scenario("train, product keys", training(*PRODUCT), run_end, run_files, whole_table),
     Scenario("train, incomplete table", training("model.slots=[4]"), run_end, run_files, incomplete_table),
     Scenario(
+        "train, rows in the file",
+        training("model.slots=[4]", table="table.npy", options=("--stream",)),
+        run_end,
+        run_files,
+        stored_rows,
+    ),
+    Scenario(
         "evaluate",
         lambda folder: ["evaluate", str(folder / "run"), "--samples", "20000"],
         score_end,
         scores,
+        finished_run,
+    ),
+    Scenario(
+        "evaluate, one shard",
+        lambda folder: [
+            *("evaluate", str(folder / "run"), "--samples", "5000", "--split", "train", "--shard", "1/2"),
+        ],
+        shard_end,
+        shard_files,
+        finished_run,
+    ),
+    Scenario(
+        "score",
+        lambda folder: [
+            *("score", str(folder / "run"), "--input", str(folder / "table.csv"), "--samples", "5000"),
+            *("-o", str(folder / "scores.csv"), "--overwrite"),
+        ],
+        lambda folder: (folder / "scores.csv").read_bytes(),
+        lambda folder: iter(()),
         finished_run,
     ),
     Scenario(

@@ -211,6 +211,7 @@ KNOWING: dict[str, Mutation] = {
     "model": tensors,
     "checkpoint": tensors,
     "estimator": tensors,
+    "shard": tensors,
 }
 
 

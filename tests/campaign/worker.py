@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 import torch
 
+from tests.campaign.corpus import SHARD
+
 MEMORY = 2 << 30
 """Bytes of address space in all, the program and its libraries included."""
 SECONDS = 20
@@ -45,6 +47,19 @@ def tables(path: Path, base: Path) -> None:
     if columns is not None:
         data = read_incomplete(path, len(columns), (), 255, empty=True, schema=columns)
         data.write(output, data.x.nan_to_num(0.0))
+
+
+def stored(path: Path, base: Path) -> None:
+    """Rows that are read while they are used."""
+    from memgen.core.batch import pieces
+    from memgen.data.dataset import SPLITS
+    from memgen.data.own import read_own
+
+    data = read_own(path, stream="yes")
+    for split in SPLITS:
+        rows = data.split(split)
+        for piece in pieces(rows):
+            rows.rows(piece)
 
 
 def pictures(path: Path, base: Path) -> None:
@@ -81,13 +96,28 @@ def estimators(path: Path, base: Path) -> None:
     MemImputer.load(path)
 
 
-def checkpoints(path: Path, base: Path) -> None:
+def copied_run(path: Path, base: Path) -> Path:
+    """The run of the campaign, beside the input."""
     run = path.parent / "run"
     shutil.rmtree(run, ignore_errors=True)
     shutil.copytree(base / "run", run)
+    return run
+
+
+def checkpoints(path: Path, base: Path) -> None:
+    run = copied_run(path, base)
     (run / "metrics.jsonl").write_bytes((base / "run" / "metrics.jsonl").read_bytes())
     shutil.copy(path, run / "checkpoint.safetensors")
     command("train", "--resume", "--out", str(run))
+
+
+def shards(path: Path, base: Path) -> None:
+    """Merged with the other part, which is good."""
+    run = copied_run(path, base)
+    (file,) = (run / "shards").glob("*/shard-1-of-2.safetensors")
+    shutil.copy(path, file)
+    name, *options = SHARD
+    command("merge", name, str(run), *options)
 
 
 def recipes(path: Path, base: Path) -> None:
@@ -112,11 +142,13 @@ def command(*arguments: str) -> None:
 READERS: dict[str, Callable[[Path, Path], None]] = {
     **dict.fromkeys(("csv", "tsv", "parquet", "npy", "npz"), tables),
     **dict.fromkeys(("png", "tiff"), pictures),
+    "stored": stored,
     "idx": idx,
     "toml": recipes,
     "model": models,
     "checkpoint": checkpoints,
     "estimator": estimators,
+    "shard": shards,
 }
 """Kind of file -> what reads it; `base` is the folder with the run that the campaign has trained."""
 
