@@ -62,8 +62,8 @@ def parse(name: str, cells: Sequence[str], how: Reading = ANY, rows: Sequence[in
     Parsed(values=array([1234.5,    7. ]), format='#,##0.00')
     >>> parse("zip", ["0800", "8001"]).values
     array(['0800', '8001'], dtype=object)
-    >>> parse("born", ["31.12.1999", ""])
-    Parsed(values=array(['1999-12-31T00:00:00',                 'NaT'], dtype='datetime64[s]'), format='%d.%m.%Y')
+    >>> parse("born", ["31.12.1999", ""]).format
+    '%d.%m.%Y'
     """
     by_comma = LOCALES[how.locale][1:2] == ","
     if how.form == "number" and not by_comma and (numbers := plain_numbers(cells)) is not None:
@@ -152,7 +152,11 @@ def no_number(
     others = set(strange)
     row, cell = next((i, cell) for i, cell in zip(places, cells, strict=True) if cell in others)
     levels = ", or say that the kind of the column is categorical" if form == "any" else ""
-    advice = comma_hint(cell) and f"{comma_hint(cell)}, or all a comma" or f"; leave the cell empty if the value is missing{levels}"
+    advice = (
+        (comma_hint(cell)
+        and f"{comma_hint(cell)}, or all a comma")
+        or f"; leave the cell empty if the value is missing{levels}"
+    )
     more = f" (and {len(others) - 1} other values are not)" if len(others) > 1 else ""
     return MemgenError(f"column {name!r}, row {row}: {shorten(cell.strip(), 40)!r} is not a number{more}{advice}")
 
