@@ -238,6 +238,8 @@ class Cells:
             self.first.append(row)
             if code == TOO_MANY and self.how.form == "any":
                 self.problem = self._refused()
+                if self.problem is not None:  # which is all that is still needed
+                    self.levels, self.codes, self.first = {}, array("I"), []
 
     def _refused(self) -> MemgenError | None:
         """The error for so many texts; None if they are numbers or dates."""

@@ -153,10 +153,8 @@ def no_number(
     row, cell = next((i, cell) for i, cell in zip(places, cells, strict=True) if cell in others)
     levels = ", or say that the kind of the column is categorical" if form == "any" else ""
     advice = (
-        (comma_hint(cell)
-        and f"{comma_hint(cell)}, or all a comma")
-        or f"; leave the cell empty if the value is missing{levels}"
-    )
+        comma_hint(cell) and f"{comma_hint(cell)}, or all a comma"
+    ) or f"; leave the cell empty if the value is missing{levels}"
     more = f" (and {len(others) - 1} other values are not)" if len(others) > 1 else ""
     return MemgenError(f"column {name!r}, row {row}: {shorten(cell.strip(), 40)!r} is not a number{more}{advice}")
 

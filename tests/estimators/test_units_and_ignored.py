@@ -40,9 +40,7 @@ def test_units_of_a_column_change_log_p_by_a_constant(early_stopping: bool) -> N
     """Four columns in units of 1/1000: log p is smaller by log 1000 for each density, and nothing else changes."""
     names = ["height", "income", "gain", "gift"]
     x = frame()[names]
-    one, other = (
-        MemDensity(early_stopping=early_stopping, **SETTINGS).fit(rows) for rows in (x, 1000 * x)
-    )
+    one, other = (MemDensity(early_stopping=early_stopping, **SETTINGS).fit(rows) for rows in (x, 1000 * x))
     assert one.columns_.kinds == other.columns_.kinds == ("real", "positive", "heavy_tailed", "zero_inflated")
     densities = 3 + (x["gift"] > 0)
     change = one.score_samples(x) - other.score_samples(1000 * x)
