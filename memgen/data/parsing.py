@@ -110,9 +110,12 @@ def _texts(cells: Sequence[str]) -> NDArray[Any]:
 def _separators(present: Sequence[str], how: Reading) -> Digits | None:
     """How numbers that Python cannot read are written, if all present cells are such numbers."""
     digits = Digits.of(how.format)
-    if digits is not None and (digits.group or digits.mark != "."):
-        return digits if all(_reads(digits, cell) for cell in present) else None
-    return number_format(present, how.locale) if present else None
+    if digits is not None and (digits.group or digits.mark != ".") and all(_reads(digits, cell) for cell in present):
+        return digits
+    found = number_format(present, how.locale) if present else None
+    if found is None or any(found.group in cell for cell in present):
+        return found
+    return found._replace(group="")
 
 
 def _reads(digits: Digits, cell: str) -> bool:
