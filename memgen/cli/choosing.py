@@ -38,6 +38,8 @@ class Wishes(NamedTuple):
     resume: bool
     ignore: tuple[str, ...] = ()
     locale: str | None = None
+    test: str | None = None
+    """A file of test rows."""
     stream: bool | None = None
     """Whether rows stay in the file and are read while they are used; None: if it is large."""
 
@@ -99,7 +101,7 @@ def data_settings(wishes: Wishes, base: Recipe | None) -> Data:
         if is_path(wishes.data):
             settings = replace(settings, name=as_path(wishes.data))
         elif wishes.data in DATASETS:
-            settings = replace(settings, size="", levels=0, kinds=(), ignore=())
+            settings = replace(settings, size="", levels=0, kinds=(), ignore=(), test="")
     if wishes.size is not None:
         settings = replace(settings, size=wishes.size)
     if wishes.levels is not None:
@@ -108,6 +110,8 @@ def data_settings(wishes: Wishes, base: Recipe | None) -> Data:
         settings = replace(settings, kinds=wishes.kinds)
     if wishes.ignore:
         settings = replace(settings, ignore=wishes.ignore)
+    if wishes.test is not None:
+        settings = replace(settings, test=as_path(wishes.test))
     if wishes.locale is not None:
         settings = replace(settings, locale=parse_locale(wishes.locale))
     if wishes.stream is not None:

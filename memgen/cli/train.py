@@ -31,7 +31,8 @@ from memgen.cli.options import FILE, RecipeName, RunPath, Whole, compile_option,
 @click.option(
     "--data",
     metavar="PATH|NAME",
-    help="Your own data: a .csv, .tsv, .parquet, .npy or .npz file or a folder of images; or a data set's name.",
+    help="Your own data: a table (.csv, .tsv, .parquet, .feather, .xlsx), an array (.npy, .npz, idx), or a folder of "
+    "tables or images; or a data set's name.",
 )
 @click.option("--size", metavar="HxW", help="Make your images this size, as in 28x28: cropped, then resized.")
 @click.option(
@@ -58,6 +59,7 @@ from memgen.cli.options import FILE, RecipeName, RunPath, Whole, compile_option,
     metavar="NAME",
     help="How numbers and dates are written, where the cells do not show it: en-US, en-GB, de-CH, de-DE or fr-FR.",
 )
+@click.option("--test", metavar="FILE", help="Test rows; all other rows are then for training and validation.")
 @click.option(
     "--stream/--no-stream",
     default=None,
@@ -93,6 +95,7 @@ def command(
     kinds: tuple[str, ...],
     ignore: tuple[str, ...],
     locale: str | None,
+    test: str | None,
     stream: bool | None,
     changes: tuple[str, ...],
     start: Path | None,
@@ -117,6 +120,20 @@ def command(
     from memgen.runs.session import Options
 
     wishes = Wishes(
-        recipe, out, data, size, levels, likelihood, kinds, changes, start, schedule, resume, ignore, locale, stream
+        recipe,
+        out,
+        data,
+        size,
+        levels,
+        likelihood,
+        kinds,
+        changes,
+        start,
+        schedule,
+        resume,
+        ignore,
+        locale,
+        test,
+        stream,
     )
     return train(wishes, Options(device, until, checkpoint_every, compiled, tensorboard))

@@ -148,13 +148,13 @@ class Array:
     """The columns of the array that are those of the model."""
 
     def write(self, output: Path, completed: Float64[Tensor, "N D"]) -> None:
-        out = self.values.copy().reshape(len(self.values), -1)
+        out: NDArray[Any] = self.values.copy().reshape(len(self.values), -1)
         filled = completed.numpy() if self.schema is None else np.stack(self.schema.filled(completed.numpy()), 1)
         modelled = out[:, self.places]
         missing = np.isnan(modelled)
         modelled[missing] = filled[missing]  # all else keeps its bits
         out[:, self.places] = modelled
-        out = out.reshape(self.values.shape)
+        out = np.reshape(out, self.values.shape)
         content = io.BytesIO()
         if output.suffix.lower() == ".npz":
             arrays: dict[str, Any] = self.others | {self.name: out}

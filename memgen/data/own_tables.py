@@ -165,7 +165,10 @@ def check_columns(columns: Columns, names: Sequence[str], allowed: Collection[st
 
 def read_parquet(path: Path) -> RawTable:
     """Columns of numbers, text and truth values; the index that pandas may have written is left out."""
-    table = read_parquet_table(path)
+    return table_of_arrow(path, read_parquet_table(path))
+
+
+def table_of_arrow(path: Path, table: Any) -> RawTable:
     names = names_of_parquet(table)
     if not names or table.num_rows == 0:
         raise MemgenError(f"{path} has no rows")

@@ -50,6 +50,7 @@ class Data:
     header: Annotated[str, choice(*HEADERS)] = Field(
         default="auto", description="own tables: whether the first line has names"
     )
+    test: str = Field(default="", description="own data: a file of test rows; none of the others are test rows then")
     stream: Annotated[str, choice(*STREAM)] = Field(default="auto", description="own data: leave rows in the file")
 
 
