@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from memgen.data.truths import are_truths, spellings
 from memgen.data.values import Values, shorten, some
-from memgen.data.written import Digits, order_of, write_date
+from memgen.data.written import Digits, date_format, number_format, order_of, write_date
 from memgen.errors import MemgenError
 
 MOST_LEVELS = 1000
@@ -93,12 +93,19 @@ def _guess_text(name: str, texts: list[str]) -> Guess:
     if len(levels) > min(MOST_LEVELS, max(2, len(texts) / 2)):
         raise MemgenError(
             f"column {name!r} has {len(levels)} levels of text in {len(texts)} values, such as "
-            f"{shorten(texts[0], 40)!r}: an identifier or free text"
+            f"{shorten(texts[0], 40)!r}: {_what_text_is(list(levels))}"
         )
     what = f"{len(levels)} level{'s' * (len(levels) > 1)} of text"
     if all(level.isascii() and level.isdigit() for level in levels):
         return Guess("code", f"{what}: digits with zeros before them" if is_zero_led(levels) else what)
     return Guess("binary" if len(levels) == 2 else "categorical", what)
+
+
+def _what_text_is(levels: list[str]) -> str:
+    """What many different texts are; a CSV file's dates and numbers are read before they come here."""
+    if date_format(levels) is not None:
+        return "dates as text; make dates of them"
+    return "numbers as text; make numbers of them" if number_format(levels) else "an identifier or free text"
 
 
 def is_zero_led(levels: set[str]) -> bool:
