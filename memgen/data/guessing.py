@@ -28,6 +28,8 @@ MOST_ORDERED = 10
 """The largest number of an ordinal column."""
 WIDE = 100
 """Positive whole numbers over a wider range may be log-normal: the distance of neighbours is small beside it."""
+SMALL = 4
+"""The least distance of a whole amount from zero, where it is not just the next number."""
 FAR = 15.0
 """The least distance from the median, in units of the spread, of the farthest value of a heavy-tailed column."""
 NORMAL_QUARTILES = 1.349
@@ -56,8 +58,8 @@ def guess(name: str, values: Values, format: str = "") -> Guess:
     | dates; with a time of day | date; time |
     | one number | real |
     | 0 and 1, or two other numbers among twenty or more | binary |
-    | whole numbers from 0 or 1, at most 1,000, that vary as events at random do or more: variance >= mean; unless half of them are 0 and no other is below 5 | count |
-    | zeros, at least 20% or among positive numbers that are skewed | zero_inflated |
+    | whole numbers from 0 or 1, at most 1,000, that vary as events at random do or more: variance >= mean, up to chance; unless half of them are 0 and no other is below 5 | count |
+    | zeros, at least 20% or among positive numbers that are skewed; of whole numbers, if they go beyond 100 or none is from 1 to 4 | zero_inflated |
     | each of the whole numbers from 0 or 1 to at most 10, at least twice | ordinal |
     | positive numbers, skewed to the right, and their logarithms far less; whole ones if their range exceeds 100 | positive |
     | numbers of which one lies 15 times the spread (by quartiles) from the median | heavy_tailed |
@@ -141,7 +143,7 @@ def _guess_number(x: Numbers) -> Guess:
     what = f"whole numbers {extent}" if whole else f"numbers {extent}"
     if whole and _is_count(x, low, high):
         return Guess("count", what)
-    if low == 0 and len(x) >= ENOUGH_FOR_TWO and distinct > 2 and _is_inflated(x):
+    if low == 0 and len(x) >= ENOUGH_FOR_TWO and distinct > 2 and _is_inflated(x, whole):
         return Guess("zero_inflated", f"{(x == 0).mean():.0%} zeros, the others to {high:.15g}")
     if whole and _is_ordinal(x, low, high):
         return Guess("ordinal", what)
@@ -165,14 +167,18 @@ def plainly(number: float) -> str:
 
 
 def _is_count(x: Numbers, low: float, high: float) -> bool:
-    if low not in (0, 1) or high > LARGEST_COUNT or x.var() < x.mean():
+    # The variance of n values of a Poisson distribution, over their mean, has a standard deviation of sqrt(2/n).
+    chance = 2 * (2 / len(x)) ** 0.5 if low == 0 and len(x) >= ENOUGH_FOR_TWO else 0.0
+    if low not in (0, 1) or high > LARGEST_COUNT or x.var() < (1 - chance) * x.mean():
         return False
-    return not (len(x) >= ENOUGH_FOR_TWO and (x == 0).mean() > 0.5 and x[x > 0].min() > 4)
+    return not (len(x) >= ENOUGH_FOR_TWO and (x == 0).mean() > 0.5 and x[x > 0].min() > SMALL)
 
 
-def _is_inflated(x: Numbers) -> bool:
-    """Many zeros, or several among positive numbers that are skewed."""
+def _is_inflated(x: Numbers, whole: bool) -> bool:
+    """Many zeros, or several among positive numbers that are skewed; not of small whole numbers, which are no amounts."""
     zeros, others = (x == 0).mean(), x[x > 0]
+    if whole and others.max() <= WIDE and others.min() <= SMALL:
+        return False
     return bool(zeros >= MANY_ZEROS or (zeros * len(x) > 1 and _is_skewed(others)))
 
 
