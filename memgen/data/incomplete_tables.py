@@ -39,6 +39,15 @@ def find_columns(columns: Columns, names: tuple[str, ...]) -> list[int]:
     return [places[name] for name in columns.names]
 
 
+def places_without_names(columns: Columns, plain: tuple[str, ...]) -> list[int]:
+    """The positions of the columns in a table without a header; `plain`: the names that its columns then have."""
+    if not columns.ignored:
+        return list(range(len(columns)))
+    if {*columns.names, *columns.ignored} != set(plain):
+        raise MemgenError("the model ignores some columns of its table, so it needs the header that names them")
+    return find_columns(columns, plain)
+
+
 @dataclass(frozen=True)
 class TextTable:
     """A CSV file, with the exact text of each cell and the schema of its columns."""
@@ -73,7 +82,7 @@ def read_text_table(path: Path, columns: Columns, header: str = "auto") -> TextT
     plain = default_names(len(columns) + len(columns.ignored))
     by_name = opening.named and {*columns.names, *columns.ignored} != set(plain)
     try:
-        places = find_columns(columns, first if by_name else plain)
+        places = find_columns(columns, first) if by_name else places_without_names(columns, plain)
         lines = read_lines(path, opening, len(first) if by_name else len(plain))
         texts = [[_content(row[place], lines.delimiter) for row in lines.cells] for place in places]
         x = columns.encode([_values(column, cells) for column, cells in zip(columns, texts, strict=True)])
