@@ -40,7 +40,7 @@ from memgen.data.conditions import given as as_given
 from memgen.data.values import tidy
 from memgen.errors import MemgenError
 from memgen.estimators.base import TableEstimator, keywords
-from memgen.estimators.training import ROWS, log_p
+from memgen.estimators.training import ROWS
 from memgen.estimators.values import framed, joined, where_missing
 from memgen.tasks.conditional import conditional_sample
 from memgen.tasks.density import log_likelihood
@@ -83,8 +83,6 @@ class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin
         It depends on nothing but the row and random_state.
         """
         x, samples = self._encoded(X), int(self.n_samples)
-        if self._blind and bool(x.isnan().any()):
-            return log_p(self.model_, x, samples, self.seed_).numpy()
         result = log_likelihood(self.model_, Batch.of(x), samples, seed=self.seed_, batch_size=ROWS, keys=row_keys(x))
         return result.log_p.numpy()
 

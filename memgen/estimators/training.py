@@ -21,7 +21,6 @@ from memgen.data.dataset import Dataset
 from memgen.recipes.settings import Recipe
 from memgen.runs.progress import Progress
 from memgen.tasks.density import log_likelihood, standard_error
-from memgen.tasks.imputation import impute
 from memgen.training.fit import Bounds, stages
 from memgen.training.initial import start_linear
 from memgen.training.prepare import Prepared, adapt, prepare
@@ -31,6 +30,8 @@ from memgen.training.statistics import collect_statistics
 CHECKS = 40
 """The most times that validation rows are scored during a training."""
 VALIDATION_SAMPLES = 100
+COMPARED = 100
+"""The most validation rows by which the linear model and the trained one are compared."""
 WIDEST = 300
 """The most encoded columns for which a linear model is computed; its time grows with their cube."""
 ROWS = 64
@@ -62,9 +63,7 @@ def train_table(
     if not again and data.valid is not None and recipe.model.skip and model.likelihood.encoded <= WIDEST:
         if not len(data.valid):
             return Trained(linear_of(model, data.rows("train")), 0, {}, True)
-        linear = log_p(
-            linear_of(model, data.rows("train")), data.rows("valid"), VALIDATION_SAMPLES, recipe.training.seed
-        )
+        linear = validated(linear_of(model, data.rows("train")), data.rows("valid"), recipe.training.seed)
     state = begin(model, recipe)
     watch = Watch(ready)
     if (first := watch.score(state, ready).valid) is not None:
@@ -77,7 +76,7 @@ def train_table(
             if watch.scores and state.epoch - state.best.epoch >= patience(epochs):
                 break
     model.load_state_dict(state.chosen_weights)
-    if linear is None or is_better(watch.best_bounds, linear):
+    if linear is None or is_better(validated(model, data.rows("valid"), recipe.training.seed), linear):
         return Trained(model, state.epoch, watch.scores, False)
     rows = data.rows("train+valid")  # a closed form needs no held-out rows
     model.likelihood.adapt(lambda: (rows,))
@@ -91,32 +90,18 @@ def linear_of(model: DGM, rows: Float[Tensor, "n D"]) -> DGM:
     return linear.eval()
 
 
-def is_better(bounds: Float64[Tensor, " m"], linear: Float64[Tensor, " m"]) -> bool:
-    """Whether the bounds exceed those of the linear model by more than the standard error over the rows."""
-    gain = bounds - linear
+def validated(model: DGM, rows: Float[Tensor, "m D"], seed: int) -> Float64[Tensor, " n"]:
+    """log p of the first COMPARED validation rows."""
+    rows = rows[:COMPARED]
+    return log_likelihood(
+        model, Batch.of(rows), VALIDATION_SAMPLES, seed=seed, batch_size=ROWS, keys=row_keys(rows)
+    ).log_p
+
+
+def is_better(trained: Float64[Tensor, " m"], linear: Float64[Tensor, " m"]) -> bool:
+    """Whether log p of the trained model exceeds that of the linear one by more than the standard error over rows."""
+    gain = trained - linear
     return len(gain) > 1 and float(gain.mean()) > standard_error(gain)
-
-
-def log_p(model: DGM, x: Float[Tensor, "N D"], samples: int, seed: int) -> Float64[Tensor, " N"]:
-    """log p of the observed values of each row, for a Q that was made for complete rows alone.
-
-    Of an incomplete row it is estimated by importance sampling, with z proposed from the completed row.
-    """
-    incomplete, keys = x.isnan().any(1), row_keys(x)
-    scores = torch.zeros(len(x), dtype=torch.float64)
-    complete = (~incomplete).nonzero()[:, 0]
-    if len(complete):
-        chosen_keys = [keys[i] for i in complete.tolist()]
-        scores[complete] = log_likelihood(
-            model, Batch.of(x[complete]), samples, seed=seed, batch_size=ROWS, keys=chosen_keys
-        ).log_p
-    partial = incomplete.nonzero()[:, 0]
-    if len(partial):
-        chosen_keys, rows = [keys[i] for i in partial.tolist()], x[partial]
-        steps = max(2, samples)
-        result = impute(model, Batch.of(rows), "importance", steps=steps, seed=seed, keys=chosen_keys)
-        scores[partial] = result.log_observed
-    return scores
 
 
 class Watch:
@@ -126,8 +111,6 @@ class Watch:
         self.ready = ready
         self.scores: dict[int, float] = {}
         """Epoch -> mean bound."""
-        self.best_bounds = torch.zeros(0, dtype=torch.float64)
-        """The bound of every validation row, by the weights that scored best."""
 
     @torch.no_grad()
     def bounds(self, model: GenerativeModel, valid: Float[Tensor, "m D"]) -> Float64[Tensor, " m"]:
@@ -145,10 +128,7 @@ class Watch:
             return Bounds()
         if state.epoch == 0 and batch_norms(state.result):  # later the training has done this
             collect_statistics(state.result, ready.rows, seed=ready.recipe.training.seed)
-        bounds = self.bounds(state.result, ready.data.rows("valid"))
-        score = float(bounds.mean())
-        if score > state.best.bound or not self.scores:
-            self.best_bounds = bounds
+        score = float(self.bounds(state.result, ready.data.rows("valid")).mean())
         self.scores[state.epoch] = score
         return Bounds(valid=score)
 

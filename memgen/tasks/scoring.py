@@ -19,7 +19,9 @@ from memgen.core.batch import Batch, Rows, chunks
 from memgen.core.likelihoods import check_values
 from memgen.core.model import GenerativeModel
 from memgen.errors import MemgenError
-from memgen.tasks.density import log_likelihood
+from memgen.tasks.common import weights_of
+from memgen.tasks.defensive import Defence, defended
+from memgen.tasks.density import by_mixture, log_likelihood
 from memgen.tasks.imputation import impute
 
 MOST = 100_000
@@ -120,7 +122,7 @@ def _scores(model: GenerativeModel, batch: Batch, keys: Sequence[int], samples: 
     if model.mask or not bool(incomplete.any()):
         return _by_encoder(model, batch, keys, samples, seed)
     log_p, effective = torch.zeros(2, len(batch), dtype=torch.float64)
-    for chosen, score in ((~incomplete, _by_encoder), (incomplete, _by_completions)):
+    for chosen, score in ((~incomplete, _by_encoder), (incomplete, _incomplete)):
         index = chosen.nonzero()[:, 0]
         if len(index):
             part = score(model, batch.rows(index), [keys[i] for i in index.tolist()], samples, seed)
@@ -135,8 +137,14 @@ def _by_encoder(model: GenerativeModel, batch: Batch, keys: Sequence[int], sampl
     return RowScores.of(result.log_p, result.effective, samples)
 
 
-def _by_completions(model: GenerativeModel, batch: Batch, keys: Sequence[int], samples: int, seed: int) -> RowScores:
-    """z is proposed by completed rows, for incomplete rows of a model whose Q reads complete rows only."""
+def _incomplete(model: GenerativeModel, batch: Batch, keys: Sequence[int], samples: int, seed: int) -> RowScores:
+    """For incomplete rows of a model whose Q reads complete rows only: of a table z is proposed by a mixture
+    (defensive.py), else by completed rows."""
+    if defended(model):
+        defence = Defence.of(model, seed)
+        batch = batch.to(weights_of(defence.model))
+        table = by_mixture(defence, batch, keys, defence.pilot(batch, keys), samples)
+        return RowScores.of(table.log_p, table.effective, samples)
     result = impute(model, batch, "importance", steps=samples + BURN, keep=samples, seed=seed, keys=keys)
     return RowScores.of(result.log_observed, result.effective, samples)
 

@@ -86,7 +86,8 @@ def evaluate(state: State, ready: Prepared) -> Bounds:
 
 
 def _score(model: GenerativeModel, data: Dataset, split: str, rows: int, samples: int, seed: int) -> float:
-    return log_likelihood(model, data.to_score(split, rows), samples, seed=seed, batch_size=64).mean
+    batch = data.to_score(split, rows)
+    return log_likelihood(model, batch, samples, seed=seed, batch_size=64, defensive=False).mean
 
 
 def fit(
