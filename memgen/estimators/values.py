@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from jaxtyping import Shaped
 from numpy.typing import NDArray
 
 from memgen.errors import MemgenError
+from memgen.runs.progress import Progress
 
 AUTO = "auto"
 
@@ -37,6 +39,21 @@ def where_missing(missing: NDArray[np.bool_], new: NDArray[Any], old: NDArray[An
             return np.where(missing, new.astype(np.float64), old)
         return np.where(missing, new, old.astype(object))
     return np.where(missing, new.astype(np.float64), old.astype(np.float64)) if missing.any() else old
+
+
+@contextmanager
+def shown(verbose: Any, what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A function that is called with the number of further rows that are done; with `verbose` it shows progress."""
+    done = 0
+
+    def tick(rows: int) -> None:
+        nonlocal done
+        done += rows
+        if progress is not None:
+            progress.to(done)
+
+    with Progress(what, total, "row") if verbose else nullcontext() as progress:
+        yield tick
 
 
 def is_auto(value: Any) -> bool:

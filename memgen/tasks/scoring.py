@@ -8,7 +8,7 @@ the effective sample size ESS is large; where it is a handful, log p(x) is proba
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, fields
 
 import torch
@@ -47,6 +47,9 @@ class RowScores:
     def of(log_p: Float64[Tensor, " N"], effective: Float64[Tensor, " N"], samples: int) -> RowScores:
         error = (1 / effective - 1 / samples).clamp_min(0).sqrt()
         return RowScores(log_p, error, effective, torch.full((len(log_p),), samples))
+
+    def rows(self, index: Int[Tensor, " n"]) -> RowScores:
+        return RowScores(*(getattr(self, field.name)[index] for field in fields(self)))
 
     def replaced(self, index: Int[Tensor, " n"], rows: RowScores) -> RowScores:
         """These scores with others at `index`."""
@@ -147,6 +150,41 @@ def _incomplete(model: GenerativeModel, batch: Batch, keys: Sequence[int], sampl
         return RowScores.of(table.log_p, table.effective, samples)
     result = impute(model, batch, "importance", steps=samples + BURN, keep=samples, seed=seed, keys=keys)
     return RowScores.of(result.log_observed, result.effective, samples)
+
+
+def column_scores(
+    model: GenerativeModel,
+    rows: Batch,
+    log_p: Float64[Tensor, " N"],
+    samples: int = 1000,
+    *,
+    seed: int = 0,
+    keys: Sequence[int] | None = None,
+    tick: Callable[[int], None] = lambda done: None,
+) -> Float64[Tensor, "N D"]:
+    """log p(x_d | the other observed columns) = log p(x) - log p(x without column d) of every row; NaN where x_d is
+    missing. `log_p` is that of the whole rows; `tick` gets the number of columns that are done.
+
+    >>> from memgen.recipes.build import build
+    >>> from memgen.recipes.settings import Recipe
+    >>> table = ["model.hidden=[]", "model.latent=1", "model.likelihood=mixed", "model.mask=true"]
+    >>> model = build(Recipe().override(table), 2, [("real", 0)] * 2)
+    >>> rows = Batch(torch.zeros(1, 2))
+    >>> column_scores(model, rows, score_rows(model, rows, 50).log_p, 50).shape
+    torch.Size([1, 2])
+    """
+    values, keys = rows.values, range(len(rows)) if keys is None else keys
+    scores = torch.full(values.shape, torch.nan, dtype=torch.float64)
+    for column in range(values.shape[1]):
+        index = (~values[:, column].isnan()).nonzero()[:, 0]
+        if len(index):
+            others = values[index].index_fill(1, torch.tensor([column]), torch.nan)
+            label = None if rows.label is None else rows.label[index]
+            own_keys = [keys[i] for i in index.tolist()]
+            rest = score_rows(model, Batch.of(others, label), samples, seed=seed, keys=own_keys).log_p
+            scores[index, column] = log_p[index] - rest
+        tick(column + 1)
+    return scores
 
 
 def percentiles(log_p: Float64[Tensor, " N"], reference: Float64[Tensor, " M"]) -> Float64[Tensor, " N"]:
