@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from memgen.core.batch import Batch
+from memgen.core.batch import Batch, chunks
 from memgen.core.layers import batch_norms
 from memgen.core.model import DGM, GenerativeModel, infer_all
 from memgen.core.noise import Purpose, generator, row_keys
@@ -30,6 +30,8 @@ from memgen.training.statistics import collect_statistics
 CHECKS = 40
 """The most times that validation rows are scored during a training."""
 VALIDATION_SAMPLES = 100
+WATCHED = 1000
+"""The most validation rows that are scored during a training."""
 COMPARED = 100
 """The most validation rows by which the linear model and the trained one are compared."""
 WIDEST = 300
@@ -105,7 +107,7 @@ def is_better(trained: Float64[Tensor, " m"], linear: Float64[Tensor, " m"]) -> 
 
 
 class Watch:
-    """The bound of validation rows, always with the same noise."""
+    """The bound of validation rows, always of the same rows with the same noise."""
 
     def __init__(self, ready: Prepared) -> None:
         self.ready = ready
@@ -113,13 +115,17 @@ class Watch:
         """Epoch -> mean bound."""
 
     @torch.no_grad()
-    def bounds(self, model: GenerativeModel, valid: Float[Tensor, "m D"]) -> Float64[Tensor, " m"]:
-        """The bound of every validation row."""
-        seed = self.ready.recipe.training.seed
-        noise = model.noise(VALIDATION_SAMPLES, len(valid), generator(seed, Purpose.EVALUATION))
+    def bounds(self, model: GenerativeModel, valid: Float[Tensor, "m D"]) -> Float64[Tensor, " n"]:
+        """The bound of the first WATCHED validation rows, ROWS at a time."""
+        seed, batch = self.ready.recipe.training.seed, Batch.of(valid[:WATCHED])
+        noise = model.noise(VALIDATION_SAMPLES, len(batch), generator(seed, Purpose.EVALUATION))
         model.train(False)
-        bounds = importance(infer_all(model, Batch.of(valid), noise).log_w).double()
+        parts = []
+        for rows in chunks(batch, ROWS):
+            inference = infer_all(model, batch.rows(rows), tuple(level[:, rows] for level in noise))
+            parts.append(importance(inference.log_w).double())
         model.train()
+        bounds = torch.cat(parts)
         return torch.where(bounds.isfinite(), bounds, -torch.inf)
 
     def score(self, state: State, ready: Prepared) -> Bounds:
