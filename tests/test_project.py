@@ -154,10 +154,10 @@ def run_lines(path: Path, block: str) -> None:
 
 
 def run_memgen(arguments: list[str]) -> None:
-    """Run a command of the documents; long trainings and foreign data are only parsed."""
+    """Run a command of the documents; long trainings, their runs and foreign data are only parsed."""
     options = parsed(arguments)
-    foreign = options.get("recipe") or options.get("name") or ""
-    if arguments[0] not in ("demo", "serve") and not foreign.startswith(("mnist", "ocr", "frey")):
+    foreign = str(options.get("recipe") or options.get("name") or options.get("run") or "")
+    if arguments[0] not in ("demo", "serve") and not foreign.startswith(("mnist", "ocr", "frey", "runs/reproduce")):
         assert main(arguments) == 0, arguments
 
 
