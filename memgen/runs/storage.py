@@ -31,7 +31,10 @@ def checksum(tensors: dict[str, Tensor], metadata: dict[str, str]) -> str:
     digest.update(json.dumps({key: metadata[key] for key in sorted(metadata) if key != CHECKSUM}).encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        stored = tensor.detach().cpu().contiguous()
+        # A contiguous tensor of one entry may have any stride, which `view` to another type does not accept.
+        flat = stored.as_strided((stored.numel(),), (1,))
+        digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
