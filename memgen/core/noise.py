@@ -35,6 +35,8 @@ class Purpose(IntEnum):
     WALK = 7
     CHOICES = 8
     CONDITIONS = 9
+    PILOT = 10
+    MODES = 11
 
 
 def stream(seed: int, purpose: Purpose) -> int:
@@ -62,11 +64,13 @@ def binarise(x: Float[Tensor, "rows columns"], seed: int = BINARISATION_SEED) ->
 def row_keys(x: Float[Tensor, "rows columns"]) -> list[int]:
     """A key per row that depends on the row's content alone, so that its noise does not depend on the other rows.
 
+    The content is read in single precision: the units of a column change the last digits of float64.
+
     >>> a, b, c = row_keys(torch.tensor([[0.0, 1.0], [1.0, 0.0], [-0.0, 1.0]]))
     >>> a == c, a == b
     (True, False)
     """
-    content = (x.double() + 0.0).cpu().numpy()  # adding zero turns -0.0 into 0.0
+    content = (x.float() + 0.0).cpu().numpy()  # adding zero turns -0.0 into 0.0
     content = np.where(np.isnan(content), np.nan, content)  # all NaNs get the same bits
     return [int.from_bytes(hashlib.blake2b(row.tobytes(), digest_size=4).digest(), "little") for row in content]
 
@@ -80,8 +84,10 @@ class ExampleNoise:
     collide in one run out of a hundred.
     """
 
-    def __init__(self, seed: int, keys: Sequence[int], sizes: tuple[int, ...]) -> None:
-        start = stream(seed, Purpose.EVALUATION)
+    def __init__(
+        self, seed: int, keys: Sequence[int], sizes: tuple[int, ...], purpose: Purpose = Purpose.EVALUATION
+    ) -> None:
+        start = stream(seed, purpose)
         self.generators = [torch.Generator().manual_seed((start + key) % 2**32) for key in keys]
         self.sizes = sizes
 

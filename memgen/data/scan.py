@@ -73,10 +73,12 @@ class Numbers:
 
     def _column(self, i: int, sample: Float64[NDArray[np.float64], " m"]) -> Column:
         column = infer_column(self.names[i], Values("number", sample), self.given[i], None)
-        if column.kind != "real":
-            return column
         if not self.count[i]:
             raise MemgenError(f"column {self.names[i]!r} has not one value in the training rows; drop it")
+        if column.kind == "integer":  # a divisor of all distances in the sample may be none of others
+            column = replace(column, offset=float(np.round(column.offset)), step=1.0)
+        if column.kind != "real":
+            return column
         # A mean of equal numbers may differ from them in the last bit, which would count as a deviation.
         constant = self.low[i] == self.high[i]
         return replace(column, offset=float(self.low[i] if constant else self.sum[i] / self.count[i]))
@@ -139,9 +141,9 @@ class TableScan:
 
     def columns(self) -> tuple[Column, ...]:
         """The schema."""
-        found = dict(zip(self.plain, self.numbers.columns(), strict=True)) if self.plain else {}
-        found |= {i: levels.column() for i, levels in self.others.items()}
-        return tuple(found[i] for i in range(len(found)))
+        schema = dict(zip(self.plain, self.numbers.columns(), strict=True)) if self.plain else {}
+        schema |= {i: levels.column() for i, levels in self.others.items()}
+        return tuple(schema[i] for i in range(len(schema)))
 
 
 def is_plain(values: Shaped[NDArray[Any], " n"] | Coded) -> bool:
@@ -150,7 +152,7 @@ def is_plain(values: Shaped[NDArray[Any], " n"] | Coded) -> bool:
 
 
 def spread(rows: int, most: int) -> Chosen:
-    """At most so many rows, at equal distances.
+    """At most this many rows, at equal distances.
 
     >>> spread(10, 4)
     array([0, 3, 6, 9])

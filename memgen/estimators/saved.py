@@ -16,13 +16,14 @@ from memgen.recipes.build import build
 from memgen.recipes.settings import Recipe
 from memgen.runs.storage import load_tensors
 
-FITTED: dict[str, type] = {
+FITTED: dict[str, type | tuple[type, ...]] = {
     "seed_": int,
     "n_iter_": int,
     "linear_": bool,
     "complete_": bool,
     "validation_scores_": dict,
     "missing_": list,
+    "offset_": (float, int, type(None)),
 }
 """Attribute that an estimator learns, other than its model -> its type in the file."""
 
@@ -33,6 +34,8 @@ class SavedEstimator(NamedTuple):
     settings: dict[str, Any]
     fitted: dict[str, Any]
     named: bool
+    names: tuple[str, ...]
+    """Of all columns in their order, the ignored ones among them."""
     recipe: Recipe
     columns: Columns
     model: DGM
@@ -52,13 +55,23 @@ def read_estimator(path: Path, name: str, settings: Collection[str], fitted: Col
         _entries(about["settings"], dict.fromkeys(settings), f"{path} (settings inside)"),
         _fitted(about["fitted"], fitted, len(columns), f"{path} (fitted inside)"),
         parse_json(about["named"], f"{path} (named inside)") is True,
+        _names(about.get("names"), columns, f"{path} (names inside)"),
         recipe,
         columns,
         _model(recipe, columns, tensors, path),
     )
 
 
-def _entries(text: str, kinds: Mapping[str, type | None], where: str) -> dict[str, Any]:
+def _names(text: str | None, columns: Columns, where: str) -> tuple[str, ...]:
+    """The names of all columns; a file of an earlier version has only those of the model."""
+    names = list(columns.names) if text is None else parse_json(text, where)
+    known = {*columns.names, *columns.ignored}
+    if not isinstance(names, list) or {name for name in names if isinstance(name, str)} != known:
+        raise MemgenError(f"{where} is damaged: these are not the names of its columns")
+    return tuple(names)
+
+
+def _entries(text: str, kinds: Mapping[str, type | tuple[type, ...] | None], where: str) -> dict[str, Any]:
     """An object with these names and no others."""
     record = parse_record(text, {name: kind for name, kind in kinds.items() if kind is not None}, where)
     for name in sorted(record.keys() ^ kinds.keys()):

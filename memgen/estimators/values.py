@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,14 @@ from jaxtyping import Shaped
 from numpy.typing import NDArray
 
 from memgen.errors import MemgenError
+from memgen.runs.progress import Progress
 
 AUTO = "auto"
 
 
 def joined(columns: list[NDArray[Any]]) -> Shaped[NDArray[Any], "N D"]:
-    """One array: of numbers, or of objects where a column is text."""
-    text = any(column.dtype == object for column in columns)
+    """One array: of numbers, or of objects where a column is text or has dates."""
+    text = any(column.dtype.kind in "OM" for column in columns)
     return np.stack([column.astype(object if text else np.float64) for column in columns], 1)
 
 
@@ -31,12 +33,37 @@ def framed(columns: list[NDArray[Any]], names: Sequence[str]) -> Any:
 
 def where_missing(missing: NDArray[np.bool_], new: NDArray[Any], old: NDArray[Any]) -> NDArray[Any]:
     """The new value where the old one is missing."""
+    if new.dtype.kind == "M":
+        return np.where(missing, new, old)
     if new.dtype == object or old.dtype == object:
         if new.dtype != object:
             old = np.where(missing, np.nan, old).astype(np.float64)
             return np.where(missing, new.astype(np.float64), old)
         return np.where(missing, new, old.astype(object))
     return np.where(missing, new.astype(np.float64), old.astype(np.float64)) if missing.any() else old
+
+
+def modelled(
+    values: Sequence[NDArray[Any]], names: Sequence[str], ignored: Collection[str]
+) -> tuple[list[NDArray[Any]], list[str]]:
+    """The columns that are not ignored, and their names."""
+    keep = [i for i, name in enumerate(names) if name not in ignored]
+    return [values[i] for i in keep], [names[i] for i in keep]
+
+
+@contextmanager
+def shown(verbose: Any, what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A function that is called with the number of further rows that are done; with `verbose` it shows progress."""
+    done = 0
+
+    def tick(rows: int) -> None:
+        nonlocal done
+        done += rows
+        if progress is not None:
+            progress.to(done)
+
+    with Progress(what, total, "row") if verbose else nullcontext() as progress:
+        yield tick
 
 
 def is_auto(value: Any) -> bool:

@@ -20,13 +20,13 @@ from memgen.runs.modelfile import Saved
 from memgen.runs.progress import Progress
 from memgen.runs.run import Run
 from memgen.tasks.density import BATCH_SIZE, BitsPerDimension, Likelihood, bits_per_dimension, join, log_likelihoods
-from memgen.tasks.imputation import Imputation, imputations
+from memgen.tasks.imputation import Imputation, Settings, imputations
 from memgen.tasks.imputation import join as join_rows
 from memgen.tasks.inspection import Inspection, inspect, require_memory
 from memgen.tasks.scores import SquaredError, comparable, row_errors, squared_error
 
 MANY_PARTS = 1000
-"""Partial results of a few rows each are joined when there are so many: a small tensor takes more than its values."""
+"""Partial results of a few rows each are joined when there are more: a small tensor takes more than its values."""
 KEEP_EVERY = 60.0
 """Seconds between writes of the partial results of an evaluation."""
 
@@ -84,14 +84,14 @@ def score_rows(
     previous, seconds = (None, 0.0) if fresh or scores is None else scores.read()
     parts = [] if previous is None else [previous]
     if previous is not None and len(previous) < len(rows):
-        parts = [first(previous, len(previous) // BATCH_SIZE * BATCH_SIZE)]
+        parts = [previous.first(len(previous) // BATCH_SIZE * BATCH_SIZE)]
     if before := sum(map(len, parts)):
         anew = "memgen evaluate --fresh scores them again"
         print(f"{min(before, len(rows)):,} examples were scored before; {anew}", file=sys.stderr)
     stream = log_likelihoods(model, batch, samples, rows.start + before, seed, stop=rows.stop)
     task = Long("scoring", "example", "scored", join, len(rows))
     result, seconds = task.collect(stream, parts, scores, seconds)
-    return first(result, len(rows)), seconds * len(rows) / len(result)
+    return result.first(len(rows)), seconds * len(rows) / len(result)
 
 
 def keep_all(scores: Kept[Likelihood], result: Likelihood, seconds: float) -> None:
@@ -171,10 +171,10 @@ def bits_of(saved: Saved, result: Likelihood, batch: Rows) -> BitsPerDimension |
 def fill(
     model: GenerativeModel, batch: Batch, method: str | None = None, what: str = "imputing", **options: Any
 ) -> Imputation:
-    """Missing values of all rows; `options` are those of `imputations`."""
+    """Missing values of all rows; `options` are those of `Settings`."""
     parts: list[Imputation] = []
     with Progress(what, len(batch), "row") as progress:
-        for part in imputations(model, batch, method, **options):
+        for part in imputations(model, batch, method, Settings(**options)):
             parts.append(part)
             progress.to(sum(map(len, parts)))
     return join_rows(parts)
@@ -192,7 +192,8 @@ def fill_rows(
     """Missing values of `rows`, whole batches; goes on after the rows that are kept already."""
     previous, seconds = kept.read()
     parts = [] if previous is None else [previous]
-    pieces = imputations(model, batch, method, start=rows.start + sum(map(len, parts)), stop=rows.stop, **options)
+    start = rows.start + sum(map(len, parts))
+    pieces = imputations(model, batch, method, Settings(**options), start=start, stop=rows.stop)
     return Long(what, "row", "filled in", join_rows, len(rows)).collect(pieces, parts, kept, seconds)[0]
 
 
@@ -242,9 +243,3 @@ def imputation_error(
         levelled = torch.tensor([kind in LEVELLED for kind in data.columns.kinds])
         guess, x = comparable(guess, x, levelled, data.some("train"))
     return squared_error(guess, x, known), row_errors(guess, x, known)
-
-
-def first(result: Likelihood, n: int) -> Likelihood:
-    """The first n examples."""
-    bounds = {K: values[:n] for K, values in result.bounds.items()}
-    return Likelihood(result.samples, result.log_p[:n], result.elbo[:n], result.effective[:n], bounds)
