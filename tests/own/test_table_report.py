@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from memgen.report.synthetic import DRAWS, associations, closest, coverage, cramers_v, distances
 from memgen.tasks.sampling import sample
 from tests.command import told
-from tests.test_defensive import rows, trained
+from tests.tasks.test_defensive import rows, trained
 
 LEVELLED = np.array([False, True])
 

@@ -15,7 +15,7 @@ from memgen.estimators.training import VALIDATION_SAMPLES, WATCHED, Watch
 from memgen.recipes.build import build
 from memgen.recipes.settings import Recipe
 from memgen.training.prepare import prepare
-from tests.test_defensive import REAL, TABLE, rows
+from tests.tasks.test_defensive import REAL, TABLE, rows
 
 
 def test_the_bounds_in_pieces_are_those_of_all_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

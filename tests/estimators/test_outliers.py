@@ -16,8 +16,8 @@ from memgen.errors import MemgenError
 from memgen.estimators.table import MemDensity
 from memgen.tasks.scoring import column_scores, score_rows
 from tests.command import refused, told
+from tests.tasks.test_defensive import far, quadrature, rows, trained
 from tests.tasks.test_scoring import home as home
-from tests.test_defensive import far, quadrature, rows, trained
 
 QUICK: dict[str, Any] = {"epochs": 3, "hidden": (4,), "slots": (3,), "latent": 2, "n_samples": 20, "batch_size": 64}
 

@@ -18,7 +18,7 @@ from memgen.training.distributed import Ranks
 from memgen.training.fit import Epoch, stages
 from memgen.training.prepare import prepare
 from memgen.training.state import State, begin
-from tests.ranks import spawned
+from tests.distributed.ranks import spawned
 
 COMMON = (
     "training.epochs=5",
