@@ -24,7 +24,9 @@ from memgen.core.objective import importance
 SAMPLES = 50
 
 
-def bound_and_gradient(model: DGM, batch: memgen.Batch, context: AbstractContextManager[object]) -> tuple[Tensor, Tensor]:
+def bound_and_gradient(
+    model: DGM, batch: memgen.Batch, context: AbstractContextManager[object]
+) -> tuple[Tensor, Tensor]:
     """The bound of every row, and the gradient of its mean as one vector."""
     noise = model.noise(SAMPLES, len(batch), generator(0, Purpose.EVALUATION))
     with context:

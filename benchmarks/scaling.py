@@ -20,6 +20,7 @@ import os
 import platform
 import sys
 import tempfile
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,8 +28,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-import torch.multiprocessing as mp
 from torch._C._distributed_c10d import FileStore
+from torch.multiprocessing.spawn import start_processes
 
 from memgen.data.dataset import Dataset
 from memgen.recipes.settings import Recipe
@@ -98,14 +99,14 @@ def measure(name: str, ranks: Ranks, repeats: int) -> Steps:
     two = least(ranks, step_of(ready, state), repeats)
     sums = (ranks.traffic.sums - before.sums) // (repeats + 1) - 1  # without the one with which a repetition begins
     size = (ranks.traffic.bytes - before.bytes) // (repeats + 1)
-    alone = replace(state, ranks=None)
-    plain = replace(alone, compiled=partial(step_loss, state.model, ready.recipe.stage(0)))
+    solo = replace(state, ranks=None)
+    by_autograd = replace(solo, compiled=partial(step_loss, state.model, ready.recipe.stage(0)))
     halved = replace(ready, sizes=((rows // 2,),))
-    times = [
+    alone, plain, half = (
         least(ranks, step_of(*way) if ranks.writes else lambda: None, repeats)
-        for way in ((ready, alone), (ready, plain), (halved, plain))
-    ]
-    return Steps(*times, two, rows, sums, size)
+        for way in ((ready, solo), (ready, by_autograd), (halved, by_autograd))
+    )
+    return Steps(alone, plain, half, two, rows, sums, size)
 
 
 def begun(name: str, ranks: Ranks) -> tuple[Prepared, State]:
@@ -138,7 +139,7 @@ def work(index: int, folder: str, names: Sequence[str], repeats: int) -> None:
 def results(names: Sequence[str], repeats: int) -> dict[str, Any]:
     load, cores = os.getloadavg()[0], os.cpu_count()
     with tempfile.TemporaryDirectory() as folder:
-        mp.start_processes(work, (folder, list(names), repeats), nprocs=2, start_method="spawn")  # type: ignore[no-untyped-call]
+        start_processes(work, (folder, list(names), repeats), nprocs=2, start_method="spawn")
         measured: dict[str, Any] = json.loads(Path(folder, "result.json").read_text())
     machine = {"cores": cores, "load": round(load, 1), "processor": platform.processor() or platform.machine()}
     command = f"python -m benchmarks.scaling --repeats {repeats}"
@@ -149,38 +150,37 @@ def section(result: Mapping[str, Any]) -> str:
     """The part of docs/distributed.md with the numbers."""
     here, machine = Network(**result["network"]), result["machine"]
     cases = {name: Steps(**steps) for name, steps in result["steps"].items()}
-    lines = [
+    measured = (
         f"Measured by `{result['command']}` with {machine['cores']} cores and torch {result['torch']}; the load of the "
         f"machine at the start was {machine['load']}. A sum over two processes takes {1e3 * here.latency:.2g} ms, and "
-        f'{here.bandwidth / 1e9:.2g} GB/s. Times of a step are in ms. "One process" is what `memgen train` does: '
-        "accelerated, with one thread. Several processes use autograd.",
-        "",
-        *_table(
-            ("", "one process", "by autograd", "two processes", "two, by the formula", "sums", "MB"),
-            [
-                (name, *map(_ms, (s.alone, s.plain, s.two, s.predicted(2, here))), str(s.sums), f"{s.bytes / 1e6:.2g}")
-                for name, s in cases.items()
-            ],
-        ),
-        "",
+        f"large sums go at {here.bandwidth / 1e9:.2g} GB/s. Times of a step are in ms, without the update of the "
+        "weights. One process is accelerated and has one thread, as each of several has, which use autograd."
+    )
+    predicted = (
         "**Predicted, not measured**: how many times faster a step is than in one process, on N machines with the "
         f"cores of this one, {ASSUMED.bandwidth * 8e-9:g} Gbit/s and {1e3 * ASSUMED.latency:g} ms for a sum over two "
-        "of them. Below 1 it does not pay.",
-        "",
-        *_table(
-            ("", *(f"N = {n}" for n in SIZES)),
-            [(name, *(f"{s.alone / s.predicted(n, ASSUMED):.2f}" for n in SIZES)) for name, s in cases.items()],
-        ),
+        "of them. Below 1 it does not pay."
+    )
+    header = ("", "one process", "one, by autograd", "two processes", "two, by the formula", "sums", "MB")
+    times = [
+        (name, *map(_ms, (s.alone, s.plain, s.two, s.predicted(2, here))), str(s.sums), f"{s.bytes / 1e6:.2g}")
+        for name, s in cases.items()
     ]
-    return "\n".join(lines)
+    gains = [(name, *(f"{s.alone / s.predicted(n, ASSUMED):.2f}" for n in SIZES)) for name, s in cases.items()]
+    tables = _table(header, times), _table(("", *(f"N = {n}" for n in SIZES)), gains)
+    return "\n\n".join([_wrapped(measured), tables[0], _wrapped(predicted), tables[1]])
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 120, break_on_hyphens=False)
 
 
 def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.3g}"
+    return f"{1e3 * seconds:,.1f}"
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(line)} |" for line in (header, ["---"] * len(header), *rows)]
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in (header, ["---"] * len(header), *rows))
 
 
 def written(document: str, result: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from torch._C._distributed_c10d import TCPStore
 
-from tests.child import child
+from tests.runs.child import child
 
 # Children are forked from a server process that has imported torch but never used it: a start costs milliseconds.
 FORK = multiprocessing.get_context("forkserver")

@@ -133,3 +133,15 @@ def test_a_rank_that_hangs_ends_the_others_after_the_timeout(tmp_path: Path) -> 
     assert result.codes == [1]
     assert "waited longer than --timeout" in result.text
     assert "go on with --resume" in result.text
+
+
+def test_ranks_evaluate_their_parts_and_rank_0_merges_them(tmp_path: Path) -> None:
+    """To the bit what one process computes."""
+    assert main(command("run", epochs=1)) == 0
+    evaluate = ["evaluate", "run", "--samples", "20", "--limit", "40"]
+    scores = Path("run/likelihood/test-20-seed0.safetensors")
+    result = ranks.run([[*evaluate, "--timeout", "100"]] * 2, tmp_path)
+    assert result.codes == [0, 0], result
+    merged = load_tensors(scores)[0]
+    assert main([*evaluate, "--fresh"]) == 0
+    assert all(torch.equal(merged[name], value) for name, value in load_tensors(scores)[0].items())

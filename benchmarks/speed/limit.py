@@ -143,7 +143,7 @@ def in_order(all_products: Iterable[Product]) -> Action:
 
 
 def total(all_products: Iterable[Product], taken: dict[Shape, float]) -> float:
-    """Seconds of all of them, where one of each shape has taken so many."""
+    """Seconds of all of them, from the seconds that one of each shape has taken."""
     return sum(taken[product.shape] for product in all_products)
 
 

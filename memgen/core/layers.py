@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -152,8 +153,8 @@ class BatchNorm(nn.Module):
     def forward(self, h: Float[Tensor, "*rows units"]) -> Float[Tensor, "*rows units"]:
         if self.training:
             return normalise(h, self.gamma, self.beta, self.epsilon, self.total)
-        rows, stored = h.reshape(-1, h.shape[-1]), (self.mean, self.variance)
-        return torch.batch_norm(rows, self.gamma, self.beta, *stored, False, 0.0, self.epsilon, False).view_as(h)
+        rows = h.reshape(-1, h.shape[-1])
+        return F.batch_norm(rows, self.mean, self.variance, self.gamma, self.beta, eps=self.epsilon).view_as(h)
 
 
 NORMS: dict[str, Callable[..., nn.Module]] = {

@@ -71,7 +71,7 @@ def meet(rank: Rank, shared: Store, seconds: float) -> Store:
     """A store for the present attempt of these ranks, once all of them are there.
 
     torchrun keeps one store for all attempts, so what an attempt that was killed has left in it is still there. Rank 0
-    names the attempt. Another rank asks for the name with a number that nobody has used before.
+    names the attempt. Another rank asks for the name with a number that was never used before.
     """
     from torch._C._distributed_c10d import PrefixStore
 

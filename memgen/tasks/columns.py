@@ -32,7 +32,7 @@ MOST_COLUMNS = 200
 ROWS = 16
 """The most rows that are scored together ..."""
 VALUES = 1 << 23
-"""... as long as their samples, under all parts of the proposal, have at most so many values of z."""
+"""... as long as their samples, under all parts of the proposal, have at most this many values of z."""
 
 
 @torch.no_grad()

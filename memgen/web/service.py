@@ -154,7 +154,8 @@ def imputed(
 ) -> imputation.Imputation:
     """`memgen impute`."""
     method = imputation.method_for(None, 0, model.mask)
-    parts = imputation.imputations(model, Batch(x, observed), method, steps, draws=draws, **options)
+    settings = imputation.Settings(steps=steps, draws=draws, **options)
+    parts = imputation.imputations(model, Batch(x, observed), method, settings)
     return imputation.join(list(parts))
 
 

@@ -77,8 +77,8 @@ class Opened:
             bypass_csp=options.get("bypass_csp", False),
             has_touch=options.get("has_touch", False),
         )
-        context.set_default_timeout(30_000)
-        expect.set_options(timeout=30_000)
+        context.set_default_timeout(120_000)
+        expect.set_options(timeout=120_000)
         context.route("**/*", self._local)
         page = context.new_page()
         page.on("pageerror", lambda error: self.complaints.append(str(error)))

@@ -10,7 +10,7 @@ from memgen.errors import MemgenError
 from memgen.tasks.density import log_likelihood
 from memgen.tasks.inspection import ALL, Change, ablation, changing, effect, places, read, replaced, without
 from memgen.tasks.sampling import reconstruct, sample_near, sample_with_codes
-from tests.test_inspection import TWO, sparse, stirred
+from tests.tasks.test_inspection import TWO, sparse, stirred
 
 
 @pytest.mark.parametrize("settings", [(), TWO], ids=["one level", "two levels"])
