@@ -12,6 +12,7 @@ from memgen.cli.reading import Loaded, as_trained, load, locate
 from memgen.data import DATASETS
 from memgen.data.dataset import SPLITS
 from memgen.data.own import as_path, is_path
+from memgen.data.words import parse_locale
 from memgen.errors import MemgenError
 from memgen.recipes.auto import auto_recipe
 from memgen.recipes.settings import Data, Recipe, recipe_names
@@ -35,6 +36,10 @@ class Wishes(NamedTuple):
     start: Path | None
     schedule: str | None
     resume: bool
+    ignore: tuple[str, ...] = ()
+    locale: str | None = None
+    test: str | None = None
+    """A file of test rows."""
     stream: bool | None = None
     """Whether rows stay in the file and are read while they are used; None: if it is large."""
 
@@ -96,13 +101,19 @@ def data_settings(wishes: Wishes, base: Recipe | None) -> Data:
         if is_path(wishes.data):
             settings = replace(settings, name=as_path(wishes.data))
         elif wishes.data in DATASETS:
-            settings = replace(settings, size="", levels=0, kinds=())
+            settings = replace(settings, size="", levels=0, kinds=(), ignore=(), test="")
     if wishes.size is not None:
         settings = replace(settings, size=wishes.size)
     if wishes.levels is not None:
         settings = replace(settings, levels=wishes.levels)
     if wishes.kinds:
         settings = replace(settings, kinds=wishes.kinds)
+    if wishes.ignore:
+        settings = replace(settings, ignore=wishes.ignore)
+    if wishes.test is not None:
+        settings = replace(settings, test=as_path(wishes.test))
+    if wishes.locale is not None:
+        settings = replace(settings, locale=parse_locale(wishes.locale))
     if wishes.stream is not None:
         settings = replace(settings, stream="yes" if wishes.stream else "no")
     return Recipe(data=settings).override([text for text in wishes.changes if _key(text).startswith("data.")]).data

@@ -17,9 +17,10 @@ from memgen.cli.command import say
 from memgen.cli.reading import data_for, image_shape, require_images
 from memgen.core.batch import Batch
 from memgen.data.columns import Columns
-from memgen.data.conditions import given, given_texts, has_density, parse_conditions
+from memgen.data.conditions import given, given_texts, has_density, parse_conditions, places
+from memgen.data.kinds import DATED
 from memgen.data.output import write_atomically
-from memgen.data.texts import as_values, csv_text
+from memgen.data.texts import csv_text
 from memgen.errors import MemgenError
 from memgen.report.figures import grid
 from memgen.report.figures.images import image_rows
@@ -92,8 +93,9 @@ class Drawing:
             np.save(content, as_array(torch.cat(list(rows.values())), self.schema), allow_pickle=False)
             write_atomically(array, content.getvalue())
         if table is not None and self.schema is not None:
-            texts = given_texts(self.schema, parse_conditions(self.wishes.conditions, self.schema))
-            write_atomically(table, csv_text(self.schema, rows[""].numpy(), texts).encode())
+            conditions = parse_conditions(self.wishes.conditions, self.schema)
+            texts, free = given_texts(self.schema, conditions), places(self.schema, conditions)
+            write_atomically(table, csv_text(self.schema, rows[""].numpy(), texts, free).encode())
 
     def data_rows(self) -> Float[Tensor, "N D"]:
         """The rows of the split, grey."""
@@ -112,9 +114,10 @@ def as_array(x: Float[Tensor, "n D"], schema: Columns | None) -> NDArray[Any]:
     if schema is None:
         return x.numpy()
     for column in schema:
-        if column.levels and isinstance(column.levels[0], str):
-            raise MemgenError(f"column {column.name!r} holds text, which an array cannot; ask for --csv FILE.csv")
-    return np.stack(as_values(schema, x.numpy()), 1).astype(np.float64)
+        if column.textual or column.kind in DATED:
+            what = "text" if column.textual else "dates"
+            raise MemgenError(f"column {column.name!r} holds {what}, which an array cannot; ask for --csv FILE.csv")
+    return np.stack(schema.filled(x.numpy()), 1).astype(np.float64)
 
 
 def from_prior(drawing: Drawing) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import sys
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from memgen.data import DATASETS, Columns, Dataset, source
 from memgen.data.dataset import SPLITS
 from memgen.data.files import Source
 from memgen.data.form import Form, Origin
-from memgen.data.own import fingerprint, is_path, read_own
+from memgen.data.own import fingerprint, is_path, read_own, with_test
 from memgen.data.own_streamed import LARGE
 from memgen.data.words import parse_kinds, parse_size
 from memgen.errors import MemgenError, unknown
@@ -68,7 +69,7 @@ def load(
     if not is_path(settings.name):
         return _load_known(settings.name)
     path = Path(settings.name)
-    identity = fingerprint(path) if path.exists() else ""
+    identity = identity_of(settings) if path.exists() else ""
     with _shown(path) as progress:
         data = read_own(
             path,
@@ -77,12 +78,38 @@ def load(
             likelihood=likelihood,
             kinds=parse_kinds(settings.kinds) if columns is None else None,
             header=settings.header,
+            ignore=settings.ignore,
+            locale=settings.locale,
             columns=columns,
             stream=settings.stream if streamed in (None, identity) else "auto",
             whole=seen is not None and identity != seen,
+            tested=bool(settings.test),
             report=lambda done, total: None if progress is None else progress.to(done, total=total),
         )
+    if settings.test:
+        data = with_test(data, read_test(settings, data))
     return Loaded(data, Form.of(data), path, identity)
+
+
+def read_test(settings: Data, data: Dataset) -> Dataset:
+    """The rows of the file of test rows, in the form of the training data."""
+    return read_own(
+        Path(settings.test),
+        size=parse_size(settings.size),
+        levels=data.levels if data.shape else 0,
+        likelihood=data.likelihood,
+        header=settings.header,
+        locale=settings.locale,
+        columns=data.columns,
+        stream="no",
+        whole=True,
+    )
+
+
+def identity_of(settings: Data) -> str:
+    """The fingerprint of the data, and of the file of their test rows."""
+    own = fingerprint(Path(settings.name))
+    return hashlib.sha256(f"{own} {fingerprint(Path(settings.test))}".encode()).hexdigest() if settings.test else own
 
 
 def _shown(path: Path) -> Progress | nullcontext[None]:
@@ -131,6 +158,8 @@ def read_for(saved: Saved, name: str | None, split: str = "test", whole: bool = 
     settings = as_trained(replace(recipe.data, name=locate(recipe.data.name, origin) if name is None else name))
     if saved.form.shape and is_path(recipe.data.name) and is_path(settings.name):
         settings = replace(settings, levels=saved.form.levels)
+    if settings.test and name is not None and (not is_path(name) or identity_of(settings) != saved.trained_on):
+        settings = replace(settings, test="")  # other data have no rows in that file
     named = name in (None, recipe.data.name)
     seen = None if named or not whole else saved.trained_on
     columns = saved.form.columns if is_path(settings.name) else None

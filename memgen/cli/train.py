@@ -32,7 +32,8 @@ from memgen.cli.options import FILE, RecipeName, RunPath, Whole, compile_option,
 @click.option(
     "--data",
     metavar="PATH|NAME",
-    help="Your own data: a .csv, .tsv, .parquet, .npy or .npz file or a folder of images; or a data set's name.",
+    help="Your own data: a table (.csv, .tsv, .parquet, .feather, .xlsx), an array (.npy, .npz, idx), or a folder of "
+    "tables or images; or a data set's name.",
 )
 @click.option("--size", metavar="HxW", help="Make your images this size, as in 28x28: cropped, then resized.")
 @click.option(
@@ -51,8 +52,15 @@ from memgen.cli.options import FILE, RecipeName, RunPath, Whole, compile_option,
     "kinds",
     multiple=True,
     metavar="COLUMN=KIND",
-    help="real, positive, count, binary or categorical, where the values do not show it; may be repeated.",
+    help="What a column is, where the values do not show it, as in zip=code; may be repeated.",
 )
+@click.option("--ignore", multiple=True, metavar="COLUMN", help="Leave this column out; may be repeated.")
+@click.option(
+    "--locale",
+    metavar="NAME",
+    help="How numbers and dates are written, where the cells do not show it: en-US, en-GB, de-CH, de-DE or fr-FR.",
+)
+@click.option("--test", metavar="FILE", help="Test rows; all other rows are then for training and validation.")
 @click.option(
     "--stream/--no-stream",
     default=None,
@@ -93,6 +101,9 @@ def command(
     levels: int | None,
     likelihood: str | None,
     kinds: tuple[str, ...],
+    ignore: tuple[str, ...],
+    locale: str | None,
+    test: str | None,
     stream: bool | None,
     changes: tuple[str, ...],
     start: Path | None,
@@ -117,5 +128,21 @@ def command(
     from memgen.cli.training import train
     from memgen.runs.session import Options
 
-    wishes = Wishes(recipe, out, data, size, levels, likelihood, kinds, changes, start, schedule, resume, stream)
+    wishes = Wishes(
+        recipe,
+        out,
+        data,
+        size,
+        levels,
+        likelihood,
+        kinds,
+        changes,
+        start,
+        schedule,
+        resume,
+        ignore,
+        locale,
+        test,
+        stream,
+    )
     return train(wishes, Options(device, until, checkpoint_every, compiled, tensorboard, timeout))

@@ -80,6 +80,8 @@ def tell_data(loaded: Loaded, ready: Prepared) -> None:
     say(f"{loaded.path}: {count(loaded.rows, what)}{size} ({sizes}), {missing:,} values missing")
     if data.is_streamed:
         say("the rows stay in the file: they are read as they are used, and shuffled in blocks (--no-stream: at once)")
+    if "rounded" in data.scale:
+        say(f"pixels are fractions between the levels of a byte, and are rounded to {data.levels + 1} levels")
     if form.classes:
         names = ", ".join(form.classes[:5]) + (", ..." if len(form.classes) > 5 else "")
         say(f"classes: {len(form.classes)} ({names})")

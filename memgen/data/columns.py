@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from memgen.data.column import Column, column_from_entry, decode_column, encode_column, infer_column
+from memgen.core.likelihoods import Described
+from memgen.data.column import Column, decode_column, encode_column, filled_column, infer_column
 from memgen.data.documents import parse_json
+from memgen.data.entries import column_from_entry
 from memgen.data.kinds import KINDS, given_kinds
 from memgen.data.values import Coded, shorten, some, tidy
 from memgen.errors import MemgenError, unknown
@@ -24,23 +27,23 @@ __all__ = ["KINDS", "Column", "Columns"]
 class Columns:
     """The schema of a table; it alone defines how values become numbers.
 
-    Every column is one number per row, NaN where the value is missing: real numbers less their offset, positive numbers
-    and counts as they are, levels as codes 0, 1, ...
+    Every column is one number per row, NaN where the value is missing: numbers less an offset and in a unit of their
+    column, levels as codes 0, 1, ...
 
     >>> town = np.array(["Bern", "Basel", None, "Bern"], dtype=object)
     >>> columns = Columns.infer([town, np.array([1.5, -2, np.nan, 2])], ["town", "x"])
     >>> columns.kinds
     ('binary', 'real')
-    >>> columns.encode([town, np.array([1.5, -2, np.nan, 2])])
-    array([[ 1. ,  1. ],
-           [ 0. , -2.5],
-           [ nan,  nan],
-           [ 1. ,  1.5]])
-    >>> columns.decode(np.array([[0.0, 1.0]]))
-    [array(['Basel'], dtype=object), array([1.5])]
+    >>> x = columns.encode([town, np.array([1.5, -2, np.nan, 2])])
+    >>> x[:, 0], x[:, 1].round(2)
+    (array([ 1.,  0., nan,  1.]), array([ 0.56, -1.4 ,   nan,  0.84]))
+    >>> columns.decode(x[:1])
+    [array(['Bern'], dtype=object), array([1.5])]
     """
 
     columns: tuple[Column, ...]
+    ignored: tuple[str, ...] = ()
+    """Names of columns of the table that are not modelled, and that pass through where tables are completed."""
 
     def __post_init__(self) -> None:
         if not self.columns:
@@ -62,14 +65,16 @@ class Columns:
         return tuple(column.kind for column in self.columns)
 
     @property
-    def modelled(self) -> tuple[tuple[str, int], ...]:
-        """Kind and number of levels of every column, as the likelihood is built from."""
-        return tuple((column.kind, len(column.levels)) for column in self)
+    def modelled(self) -> tuple[Described, ...]:
+        """What the likelihood is built from, for every column."""
+        return tuple(column.described for column in self)
 
     @property
     def encoded(self) -> int:
-        """The number of columns that a model reads: one per level of a categorical column, else one."""
-        return sum(levels if kind == "categorical" else 1 for kind, levels in self.modelled)
+        """The number of columns that a model reads: one per level of a categorical column, two of one with many zeros,
+        else one."""
+        widths = {"zero_inflated": 2}
+        return sum(c.levels if c.kind == "categorical" else widths.get(c.kind, 1) for c in self.modelled)
 
     @staticmethod
     def infer(
@@ -78,23 +83,32 @@ class Columns:
         kinds: Mapping[str, str] | Sequence[str] | str | None = None,
         *,
         train: Int[NDArray[np.intp], " n"] | None = None,
+        formats: Sequence[str] = (),
+        problems: Mapping[str, str] | None = None,
+        ignored: Sequence[str] = (),
     ) -> Columns:
         """The schema of these columns.
 
         `kinds` is one kind for all columns, one per column, or a kind by name. A kind that is not given, or "auto", is
-        inferred from the values by memgen.data.kinds.guess. `train` says which rows the offsets are taken from; kinds
-        and levels come from all rows.
+        inferred from the values by memgen.data.guessing.guess. `train` says which rows the units and ranges are taken
+        from; kinds and levels come from all rows. `formats`: how the cells of each column are written. All columns that
+        cannot be modelled are named in one error, with those of `problems`, which could not be read.
         """
         if len(values) != len(names):
             raise MemgenError(f"there are {len(names)} names for {len(values)} columns")
         check_names(names)
         check_lengths(values, names)
         kind_of = given_kinds(names, kinds)
-        columns = (
-            infer_column(name, tidy(name, column), kind_of[name], train)
-            for name, column in zip(names, values, strict=True)
-        )
-        return Columns(tuple(columns))
+        columns, wrong = [], dict(problems or {})
+        for name, column, format in zip(names, values, formats or [""] * len(names), strict=True):
+            try:
+                if name not in wrong:
+                    columns.append(infer_column(name, tidy(name, column), kind_of[name], train, format))
+            except MemgenError as error:
+                wrong[name] = str(error)
+        if wrong:
+            raise all_problems({name: wrong[name] for name in names if name in wrong})
+        return Columns(tuple(columns), tuple(ignored))
 
     def encode(
         self,
@@ -127,13 +141,26 @@ class Columns:
             raise MemgenError(f"the data has {x.shape[1]} columns, the model has {len(self)}")
         return [decode_column(column, x[:, i].astype(np.float64)) for i, column in enumerate(self)]
 
+    def unscaled(self) -> Columns:
+        """The schema for a likelihood that does not know the units of columns: numbers only lose their offset."""
+        return replace(self, columns=tuple(replace(column, scale=1.0) for column in self))
+
+    def filled(self, x: Float[NDArray[Any], "N D"], free: Collection[int] = ()) -> list[NDArray[Any]]:
+        """Values that a model made, column by column: as `decode`, with the decimals and within the range of each
+        column. The range of the columns `free` is not kept."""
+        numbers = x.astype(np.float64)
+        return [filled_column(column, numbers[:, i], i in free) for i, column in enumerate(self)]
+
     def to_json(self) -> str:
         """
         >>> columns = Columns((Column("town", "binary", ("Basel", "Bern")), Column("x", "real", offset=0.1)))
         >>> Columns.from_json(columns.to_json()) == columns
         True
         """
-        return json.dumps({"columns": [asdict(column) for column in self]}, ensure_ascii=False, allow_nan=False)
+        ignored = {"ignored": list(self.ignored)} if self.ignored else {}
+        return json.dumps(
+            {"columns": [asdict(column) for column in self]} | ignored, ensure_ascii=False, allow_nan=False
+        )
 
     @staticmethod
     def from_json(text: str, where: object = "the schema") -> Columns:
@@ -145,8 +172,11 @@ class Columns:
         entries = value.get("columns") if isinstance(value, dict) else None
         if not isinstance(entries, list):
             raise MemgenError(f"{where} is no description of columns: it has no list of them")
+        ignored = value.get("ignored", []) if isinstance(value, dict) else []
+        if not isinstance(ignored, list) or not all(isinstance(name, str) for name in ignored):
+            raise MemgenError(f"{where} is no description of columns: the ignored ones are no list of names")
         try:
-            return Columns(tuple(column_from_entry(entry, i) for i, entry in enumerate(entries, 1)))
+            return Columns(tuple(column_from_entry(entry, i) for i, entry in enumerate(entries, 1)), tuple(ignored))
         except MemgenError as error:
             raise MemgenError(f"{where}: {error}") from None
 
@@ -166,6 +196,22 @@ class Columns:
             f"{name:{width}}  {column.kind:{kind}}  {column.why}{suffix}"
             for name, column, suffix in zip(names, self, levels, strict=True)
         ]
+
+
+def all_problems(wrong: Mapping[str, str]) -> MemgenError:
+    """One error for all columns that cannot be modelled, with the options that leave them out.
+
+    >>> print(all_problems({"id": "column 'id' is an identifier"}))
+    column 'id' is an identifier; leave it out with --ignore id, or say what it is with --kind id=KIND
+    """
+    options = " ".join(f"--ignore {shlex.quote(name)}" for name in wrong)
+    what = "it" if len(wrong) == 1 else "them"
+    names = list(wrong)
+    kinds = f"--kind {shlex.quote(names[0])}=KIND"
+    start = "" if len(wrong) == 1 else f"{len(wrong)} columns cannot be used: "
+    problems = "; ".join(problem.removesuffix("; drop it") for problem in wrong.values())
+    is_ = "it is" if len(wrong) == 1 else "one is"
+    return MemgenError(f"{start}{problems}; leave {what} out with {options}, or say what {is_} with {kinds}")
 
 
 def check_names(names: Sequence[str]) -> None:

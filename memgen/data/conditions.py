@@ -13,11 +13,14 @@ from memgen.core.likelihoods import Given
 from memgen.data.cells import comma_hint, number
 from memgen.data.column import Column, encode_column
 from memgen.data.columns import Columns
-from memgen.data.kinds import LEVELLED
+from memgen.data.kinds import DATED, LEVELLED, WHOLE
 from memgen.data.own_tables import LABELS
-from memgen.data.values import is_missing, shorten, tidy
+from memgen.data.values import is_missing, seconds, shorten, shown, tidy
+from memgen.data.written import Digits, read_date
 from memgen.errors import MemgenError, unknown
 
+NEAR = 1e-6
+"""An end of a range that lies nearer to a value of a column's grid, in steps, is that value."""
 OPERATORS = (">=", "<=", ">", "<", "=")
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 RANGE = re.compile(rf"({NUMBER})?\s*\.\.\s*({NUMBER})?")
@@ -106,10 +109,15 @@ def given_texts(columns: Columns, conditions: Sequence[tuple[str, str]]) -> dict
     return {place: text for place, text in pairs if as_interval(columns.columns[place], text) is None}
 
 
+def places(columns: Columns, conditions: Sequence[tuple[str, Any]] | Mapping[str, Any]) -> set[int]:
+    """The positions of the columns that are given, by a value or by a range."""
+    return {columns.names.index(name) for name, *_ in dict(conditions).items()}
+
+
 def has_density(columns: Columns, condition: Given) -> bool:
     """Whether a number of a continuous column is given, so that the condition has no probability."""
     kinds = (kind for kind, fixed in zip(columns.kinds, condition.fixed.tolist(), strict=True) if fixed)
-    return any(kind not in (*LEVELLED, "count") for kind in kinds)
+    return any(kind not in (*LEVELLED, *WHOLE) for kind in kinds)
 
 
 def as_number(column: Column, value: Any) -> float:
@@ -118,6 +126,8 @@ def as_number(column: Column, value: Any) -> float:
         raise MemgenError(f"column {column.name!r} is given as a missing value; leave it out to draw it")
     textual = bool(column.levels) and isinstance(column.levels[0], str)
     item = str(value) if textual else _number(column, value) if isinstance(value, str) else value
+    if column.kind in DATED:
+        return (_seconds(column, value) - column.offset) / column.scale
     code = float(encode_column(column, tidy(column.name, np.array([item], dtype=object)), "missing")[0])
     if math.isnan(code) and column.levels:
         raise unknown(f"level of column {column.name!r}:", value, map(str, column.levels))
@@ -130,10 +140,35 @@ def _number(column: Column, text: str) -> float | bool:
     truths = {"true": True, "false": False}
     if column.levels and isinstance(column.levels[0], bool) and text.strip().lower() in truths:
         return truths[text.strip().lower()]
+    if column.kind in DATED:
+        return _seconds(column, text)
     value = number(text)
+    if value is None and (digits := Digits.of(column.format)):
+        value = _separated(digits, text)
     if value is None or not math.isfinite(value):
         raise MemgenError(f"column {column.name!r}: {shorten(text, 40)!r} is not a number{comma_hint(text)}")
     return value
+
+
+def _separated(digits: Digits, text: str) -> float | None:
+    try:
+        return digits.read(text)
+    except ValueError:
+        return None
+
+
+def _seconds(column: Column, value: Any) -> float:
+    """A date, by the format of the column or as 2024-12-31, in seconds since 1970."""
+    try:
+        date = read_date(value, column.format or "%Y-%m-%d") if isinstance(value, str) else value
+        return float(seconds(np.array([date], dtype="datetime64[s]"))[0])
+    except ValueError:
+        pass
+    try:
+        return float(seconds(np.array([value], dtype="datetime64[s]"))[0])
+    except ValueError:
+        form = column.format or "%Y-%m-%d"
+        raise MemgenError(f"column {column.name!r}: {shown(value)} is not a date like the others ({form})") from None
 
 
 def as_interval(column: Column, value: Any) -> Interval | None:
@@ -149,12 +184,25 @@ def as_interval(column: Column, value: Any) -> Interval | None:
         first = np.searchsorted(levels, low, "right" if beyond else "left")
         last = np.searchsorted(levels, high, "left" if below else "right")
         return Interval(float(first) - 0.5, float(last) - 0.5)
-    if column.kind == "count":
-        return Interval(
-            (math.floor(low) if beyond else math.ceil(low) - 1) + 0.5 if math.isfinite(low) else low,
-            (math.ceil(high) - 1 if below else math.floor(high)) + 0.5 if math.isfinite(high) else high,
-        )
-    return Interval(low - column.offset, high - column.offset)
+    if step := 1.0 if column.kind == "count" else column.step:
+        anchor = column.offset if column.kind in WHOLE else 0.0  # a value of the grid
+        low = anchor + _halfway(low - anchor, step, up=beyond)
+        high = anchor + _halfway(high - anchor, step, up=not below)
+    return Interval((low - column.offset) / column.scale, (high - column.offset) / column.scale)
+
+
+def _halfway(end: float, step: float, up: bool) -> float:
+    """The place between two values of a grid where those below the end stop; `up`: also the end itself.
+
+    >>> _halfway(3.0, 1.0, up=True), _halfway(3.0, 1.0, up=False), _halfway(2.5, 1.0, up=True)
+    (3.5, 2.5, 2.5)
+    """
+    if not math.isfinite(end):
+        return end
+    place = end / step
+    nearest = round(place)
+    place = nearest if abs(place - nearest) < NEAR else place
+    return ((math.floor(place) if up else math.ceil(place) - 1) + 0.5) * step
 
 
 End = tuple[float, bool]
@@ -176,6 +224,9 @@ def _ends(column: Column, value: Any) -> tuple[End, End] | None:
     if operator := next((operator for operator in OPERATORS[:4] if text.startswith(operator)), None):
         end = (math.nan if textual else float(_number(column, text[len(operator) :])), len(operator) == 1)
         return (end, OPEN[1]) if operator[0] == ">" else (OPEN[0], end)
+    if column.kind in DATED:
+        first, dots, last = text.partition("..")
+        return _closed(first or None, last or None, column) if dots and text != ".." else None
     match = None if textual or text == ".." else RANGE.fullmatch(text)
     return None if match is None else _closed(match[1], match[2], column)
 

@@ -16,11 +16,13 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from memgen.data.cells import MARK, bare, delimiter_of, is_header
+from memgen.data.cells import MARK, bare, delimiter_of, is_header, is_missing
 from memgen.data.columns import check_names
-from memgen.data.kinds import MOST_LEVELS
-from memgen.data.own_tables import Expected, RawTable, default_names, parse, plain_numbers, read_cell
+from memgen.data.guessing import MOST_LEVELS
+from memgen.data.own_tables import Expected, RawTable, check_ignored, default_names
+from memgen.data.parsing import Reading, is_padded, parse, plain_numbers, read_cell
 from memgen.data.values import Coded, shorten
+from memgen.data.written import LOCALES, SAMPLE, Digits, format_of_cells
 from memgen.errors import MemgenError
 
 MOST_COLUMNS = 1_000_000
@@ -43,19 +45,48 @@ class Layout(NamedTuple):
 
 
 def read_csv(path: Path, header: str, expected: Expected) -> RawTable:
+    """The columns of a table that are not to be ignored. What is wrong with single columns is kept for one message."""
     layout = read_layout(path, header)
     names = default_names(len(layout.first))
     if layout.named:
         names = tuple(bare(cell) or other for cell, other in zip(layout.first, names, strict=True))
     check_names(names)
-    forms = [expected.form(name, i, layout.named) for i, name in enumerate(names)]
-    numbers, textual = read_numbers(data_rows(path, layout), forms)
+    if expected.columns is None:
+        check_ignored(expected.ignore, names)
+    keep = [i for i, name in enumerate(names) if name not in expected.ignore]
+
+    def rows() -> Iterator[list[str]]:
+        return ([cells[i] for i in keep] for cells in data_rows(path, layout))
+
+    kept = tuple(names[i] for i in keep)
+    how = [expected.reading(names[i], i, layout.named) for i in keep]
+    numbers, textual = read_numbers(rows(), how)
     if len(numbers) == 0:
         raise MemgenError(f"{path} has no rows")
     values: list[NDArray[Any] | Coded] = list(numbers.T)
-    for i, coded, rows in read_texts(data_rows(path, layout), textual, forms, names):
-        values[i] = Coded(coded.codes, parse(names[i], coded.levels.tolist(), forms[i], rows))
-    return RawTable(names, tuple(values), layout.named)
+    formats = formats_of(list(itertools.islice(rows(), SAMPLE)), values, how)
+    problems: dict[str, str] = {}
+    for i, coded, first, problem in read_texts(rows(), textual, how, kept):
+        try:
+            if problem is not None:
+                raise problem
+            levels, formats[i] = parse(kept[i], coded.levels.tolist(), how[i], first)
+            values[i] = Coded(coded.codes, levels)
+        except MemgenError as error:
+            problems[kept[i]] = str(error)
+    ignored = tuple(name for name in names if name in expected.ignore)
+    return RawTable(kept, tuple(values), layout.named, None, tuple(formats), ignored, tuple(problems.items()))
+
+
+def formats_of(rows: Sequence[list[str]], values: Sequence[NDArray[Any] | Coded], how: Sequence[Reading]) -> list[str]:
+    """How the numbers of each column are written, by its first cells and all of its numbers."""
+    formats = []
+    for cells, x, reading in zip(zip(*rows, strict=True), values, how, strict=True):
+        assert isinstance(x, np.ndarray)
+        present = [cell for cell in cells if not is_missing(cell)]
+        known = x[~np.isnan(x)].astype(np.float64) if present else np.empty(0)
+        formats.append(reading.format or (format_of_cells(present, known) if len(known) else ""))
+    return formats
 
 
 def read_layout(path: Path, header: str) -> Layout:
@@ -126,33 +157,47 @@ def rows_of(path: Path, layout: Layout) -> Iterator[list[str]]:
 # ---- numbers
 
 
-def read_numbers(rows: Iterator[list[str]], forms: Sequence[str]) -> tuple[Float[NDArray[Any], "N D"], list[int]]:
+def read_numbers(rows: Iterator[list[str]], how: Sequence[Reading]) -> tuple[Float[NDArray[Any], "N D"], list[int]]:
     """All columns as numbers, and which of them must be read as text."""
-    textual = {i for i, form in enumerate(forms) if form in ("levels", "text")}
-    size = max(1, BLOCK // len(forms))
+    textual = {i for i, reading in enumerate(how) if not _is_plain(reading)}
+    codes = [reading.form == "any" for reading in how]
+    size = max(1, BLOCK // len(how))
     blocks: list[NDArray[Any]] = []
     while block := list(itertools.islice(rows, size)):
-        blocks.append(narrowed(_block(block, textual)))
-    return np.concatenate(blocks) if blocks else np.empty((0, len(forms))), sorted(textual)
+        blocks.append(narrowed(_block(block, textual, codes)))
+    return np.concatenate(blocks) if blocks else np.empty((0, len(how))), sorted(textual)
 
 
-def _block(rows: list[list[str]], textual: set[int]) -> NDArray[np.float64]:
-    """NaN where a value is missing, and in columns that hold text; these are added to `textual`."""
-    if not textual and (numbers := plain_numbers(list(itertools.chain.from_iterable(rows)))) is not None:
-        return numbers.reshape(len(rows), -1)
+def _is_plain(how: Reading) -> bool:
+    """Whether the cells are read as Python reads numbers."""
+    digits = Digits.of(how.format)
+    separated = digits is not None and (digits.group or digits.mark != ".")
+    return how.form in ("any", "number") and LOCALES[how.locale][1:2] != "," and not separated
+
+
+def _block(rows: list[list[str]], textual: set[int], codes: Sequence[bool]) -> NDArray[np.float64]:
+    """NaN where a value is missing, and in columns that hold text; these are added to `textual`. In the columns
+    `codes`, a zero before a whole number makes it a text."""
+    if not textual:
+        cells = list(itertools.chain.from_iterable(rows))
+        if not (any(codes) and is_padded(cells)) and (numbers := plain_numbers(cells)) is not None:
+            return numbers.reshape(len(rows), -1)
     values = np.full((len(rows), len(rows[0])), np.nan)
-    for i, cells in enumerate(zip(*rows, strict=True)):
+    for i, column_cells in enumerate(zip(*rows, strict=True)):
         if i in textual:
             continue
-        column = plain_numbers(cells)
+        if codes[i] and is_padded(column_cells):
+            textual.add(i)
+            continue
+        column = plain_numbers(column_cells)
         if column is not None:
             values[:, i] = column
             continue
-        known = {cell: read_cell(cell) for cell in set(cells)}
+        known = {cell: read_cell(cell) for cell in set(column_cells)}
         if any(isinstance(value, str) for value in known.values()):
             textual.add(i)
         else:
-            values[:, i] = [np.nan if known[cell] is None else known[cell] for cell in cells]
+            values[:, i] = [np.nan if known[cell] is None else known[cell] for cell in column_cells]
     return values
 
 
@@ -173,33 +218,56 @@ def narrowed(values: NDArray[np.float64]) -> NDArray[Any]:
 # ---- text
 
 
+class Cells:
+    """The distinct cells of a column, in the order in which they appear."""
+
+    def __init__(self, name: str, how: Reading) -> None:
+        self.name, self.how = name, how
+        self.levels: dict[str, int] = {}
+        self.codes = array("I")
+        self.first: list[int] = []
+        """The row in which each distinct cell appears first."""
+        self.problem: MemgenError | None = None
+
+    def add(self, row: int, cell: str) -> None:
+        if self.problem is not None:
+            return
+        code = self.levels.setdefault(cell, len(self.levels))
+        self.codes.append(code)
+        if code == len(self.first):
+            self.first.append(row)
+            if code == TOO_MANY and self.how.form == "any":
+                self.problem = self._refused()
+                if self.problem is not None:  # which is all that is still needed
+                    self.levels, self.codes, self.first = {}, array("I"), []
+
+    def _refused(self) -> MemgenError | None:
+        """The error for so many texts; None if they are numbers or dates."""
+        try:
+            values = parse(self.name, list(self.levels), self.how, self.first).values
+        except MemgenError as error:
+            return error
+        if values.dtype != object:
+            return None
+        return MemgenError(
+            f"column {self.name!r} has more than {TOO_MANY:,} levels of text, such as "
+            f"{shorten(next(iter(self.levels)).strip(), 40)!r}: an identifier or free text"
+        )
+
+
 def read_texts(
-    rows: Iterator[list[str]], places: list[int], forms: Sequence[str], names: Sequence[str]
-) -> Iterator[tuple[int, Coded, list[int]]]:
-    """For each of these columns: its position, its distinct cells with the code of each row, and the first row of each
-    distinct cell."""
-    known: list[dict[str, int]] = [{} for _ in places]
-    codes = [array("I") for _ in places]
-    first: list[list[int]] = [[] for _ in places]
+    rows: Iterator[list[str]], places: list[int], how: Sequence[Reading], names: Sequence[str]
+) -> Iterator[tuple[int, Coded, list[int], MemgenError | None]]:
+    """For each of these columns: its position, its distinct cells with the code of each row, the first row of each
+    distinct cell, and what is wrong with it."""
+    columns = [Cells(names[place], how[place]) for place in places]
     for row, cells in enumerate(rows if places else (), 1):
-        for place, levels, column_codes, starts in zip(places, known, codes, first, strict=True):
-            code = levels.setdefault(cells[place], len(levels))
-            column_codes.append(code)
-            if code == len(starts):
-                starts.append(row)
-                if code == TOO_MANY and forms[place] == "any":
-                    _refuse(names[place], list(levels), starts)
-    for place, levels, column_codes, starts in zip(places, known, codes, first, strict=True):
-        yield place, Coded(_as_codes(column_codes, len(levels)), np.array(list(levels), dtype=object)), starts
+        for place, column in zip(places, columns, strict=True):
+            column.add(row, cells[place])
+    for place, column in zip(places, columns, strict=True):
+        levels = np.array(list(column.levels), dtype=object)
+        yield place, Coded(_as_codes(column.codes, len(levels)), levels), column.first, column.problem
 
 
 def _as_codes(codes: array[int], levels: int) -> NDArray[Any]:
     return np.frombuffer(codes, np.uint32).astype(np.min_scalar_type(max(0, levels - 1)))
-
-
-def _refuse(name: str, levels: list[str], rows: list[int]) -> None:
-    parse(name, levels, "any", rows)  # has a better message for a column of numbers with mistakes
-    raise MemgenError(
-        f"column {name!r} has more than {TOO_MANY:,} levels of text, such as {shorten(levels[0].strip(), 40)!r}: "
-        "an identifier or free text; drop it, or say that its kind is categorical"
-    )

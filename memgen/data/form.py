@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from memgen.core.likelihoods import Described
 from memgen.data.columns import Columns
 from memgen.data.dataset import Dataset
 from memgen.data.documents import parse_json
@@ -40,8 +41,8 @@ class Form:
         return Form(data.shape, data.columns, data.levels, data.classes)
 
     @property
-    def kinds(self) -> tuple[tuple[str, int], ...]:
-        """Kind and number of levels of every column of a table, as its likelihood is built from."""
+    def kinds(self) -> tuple[Described, ...]:
+        """What the likelihood of a table is built from, for every column."""
         return () if self.columns is None else self.columns.modelled
 
     def to_dict(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import io
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -29,8 +29,8 @@ from memgen.data.incomplete_tables import read_incomplete_parquet, read_text_tab
 from memgen.data.lines import Lines, check_width, read_lines
 from memgen.data.output import write_atomically
 from memgen.data.own_images import find_images
+from memgen.data.own_tables import default_names
 from memgen.data.pictures import open_picture
-from memgen.data.texts import as_values
 from memgen.errors import MemgenError
 
 
@@ -144,11 +144,17 @@ class Array:
     """The other arrays of an .npz, kept as they are."""
     name: str = "x"
     schema: Columns | None = None
+    places: slice | list[int] = field(default_factory=lambda: slice(None))
+    """The columns of the array that are those of the model."""
 
     def write(self, output: Path, completed: Float64[Tensor, "N D"]) -> None:
-        out, missing = self.values.copy(), np.isnan(self.values)
-        filled = completed.numpy() if self.schema is None else np.stack(as_values(self.schema, completed.numpy()), 1)
-        out[missing] = filled.reshape(out.shape)[missing]  # all else keeps its bits
+        out: NDArray[Any] = self.values.copy().reshape(len(self.values), -1)
+        filled = completed.numpy() if self.schema is None else np.stack(self.schema.filled(completed.numpy()), 1)
+        modelled = out[:, self.places]
+        missing = np.isnan(modelled)
+        modelled[missing] = filled[missing]  # all else keeps its bits
+        out[:, self.places] = modelled
+        out = np.reshape(out, self.values.shape)
         content = io.BytesIO()
         if output.suffix.lower() == ".npz":
             arrays: dict[str, Any] = self.others | {self.name: out}
@@ -166,7 +172,10 @@ def read_array(path: Path, columns: int, schema: Columns | None = None) -> Array
     if values.ndim not in (2, 3, 4) or values.size == 0:
         raise MemgenError(f"{path} has shape {values.shape}; rows must come first: (N, columns) or (N, height, width)")
     rows = values.reshape(len(values), -1).astype(np.float64)
-    check_width(path, rows.shape[1], columns)
+    names = default_names(columns + (len(schema.ignored) if schema is not None else 0))
+    check_width(path, rows.shape[1], len(names))
+    places = slice(None) if schema is None else [i for i, name in enumerate(names) if name not in schema.ignored]
+    rows = rows[:, places]
     if np.isinf(rows).any():
         row, column = np.argwhere(np.isinf(rows))[0]
         raise MemgenError(f"{path} has an infinity at row {row + 1}, column {column + 1}")
@@ -175,7 +184,7 @@ def read_array(path: Path, columns: int, schema: Columns | None = None) -> Array
             rows = schema.encode(list(rows.T))
         except MemgenError as error:
             raise MemgenError(f"{path}: {error}") from None
-    return Array(torch.from_numpy(rows), values, others, name, schema)
+    return Array(torch.from_numpy(rows), values, others, name, schema, places)
 
 
 @dataclass(frozen=True)

@@ -15,34 +15,37 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from memgen.data.cells import bare, read_opening, split_rows
-from memgen.data.columns import Columns
+from memgen.data.columns import Column, Columns
 from memgen.data.lines import Lines, read_lines
 from memgen.data.output import write_atomically
 from memgen.data.own_tables import (
     LABELS,
-    Expected,
+    check_columns,
     default_names,
     names_of_parquet,
-    parse,
     read_parquet_table,
     values_of_parquet,
 )
-from memgen.data.texts import as_texts, as_values, quoted
-from memgen.data.values import some
+from memgen.data.parsing import parse
+from memgen.data.texts import as_texts, quoted
 from memgen.errors import MemgenError
 
 
 def find_columns(columns: Columns, names: tuple[str, ...]) -> list[int]:
-    """The position in a table of each column of a schema. The table may also have a column of labels."""
+    """The position in a table of each column of a schema. The table may also have columns that the training ignored,
+    and one of labels."""
     places = {name: i for i, name in reversed(list(enumerate(names)))}  # the first of each name
-    lacking = [name for name in columns.names if name not in places]
-    if lacking:
-        raise MemgenError(f"there is no column {lacking[0]!r}, which the model has; columns: {some(names, 20)}")
-    known = set(columns.names)
-    extra = [name for name in names if name not in known and name.lower() not in LABELS]
-    if extra:
-        raise MemgenError(f"the model has no column {extra[0]!r}; drop it")
+    check_columns(columns, names, [name for name in names if name.lower() in LABELS])
     return [places[name] for name in columns.names]
+
+
+def places_without_names(columns: Columns, plain: tuple[str, ...]) -> list[int]:
+    """The positions of the columns in a table without a header; `plain`: the names that its columns then have."""
+    if not columns.ignored:
+        return list(range(len(columns)))
+    if {*columns.names, *columns.ignored} != set(plain):
+        raise MemgenError("the model ignores some columns of its table, so it needs the header that names them")
+    return find_columns(columns, plain)
 
 
 @dataclass(frozen=True)
@@ -76,13 +79,13 @@ def read_text_table(path: Path, columns: Columns, header: str = "auto") -> TextT
         first = tuple(name or other for name, other in zip(first, default_names(len(first)), strict=True))
     if header == "auto" and set(columns.names) <= set(first):
         opening = opening._replace(named=True)
-    by_name = opening.named and columns.names != default_names(len(columns))
+    plain = default_names(len(columns) + len(columns.ignored))
+    by_name = opening.named and {*columns.names, *columns.ignored} != set(plain)
     try:
-        places = find_columns(columns, first) if by_name else list(range(len(columns)))
-        lines = read_lines(path, opening, len(first) if by_name else len(columns))
+        places = find_columns(columns, first) if by_name else places_without_names(columns, plain)
+        lines = read_lines(path, opening, len(first) if by_name else len(plain))
         texts = [[_content(row[place], lines.delimiter) for row in lines.cells] for place in places]
-        expected = Expected({}, columns)
-        x = columns.encode([_values(columns, expected, i, cells) for i, cells in enumerate(texts)])
+        x = columns.encode([_values(column, cells) for column, cells in zip(columns, texts, strict=True)])
     except MemgenError as error:
         raise error if str(path) in str(error) else MemgenError(f"{path}: {error}") from None
     return TextTable(torch.from_numpy(x), lines, columns, places)
@@ -96,11 +99,10 @@ def _content(cell: str, delimiter: str) -> str:
     return cells[0].strip() if len(cells) == 1 else bare(cell)
 
 
-def _values(columns: Columns, expected: Expected, place: int, cells: list[str]) -> NDArray[Any]:
-    column = columns.columns[place]
+def _values(column: Column, cells: list[str]) -> NDArray[Any]:
     if column.levels and isinstance(column.levels[0], bool):
         cells = [{"true": "1", "false": "0"}.get(cell.lower(), cell) for cell in cells]
-    return parse(column.name, cells, expected.form(column.name, place, True))
+    return parse(column.name, cells, column.reading).values
 
 
 @dataclass(frozen=True)
@@ -115,9 +117,7 @@ class ParquetTable:
         import pyarrow.parquet
 
         table, missing = self.table, self.x.isnan().numpy()
-        for i, (column, values) in enumerate(
-            zip(self.columns, as_values(self.columns, completed.numpy()), strict=True)
-        ):
+        for i, (column, values) in enumerate(zip(self.columns, self.columns.filled(completed.numpy()), strict=True)):
             if missing[:, i].any():
                 place = table.column_names.index(column.name)
                 table = table.set_column(place, column.name, _filled(table.column(place), missing[:, i], values))

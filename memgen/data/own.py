@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,17 @@ from jaxtyping import Float32, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from memgen.data.arrays import check_numbers, load_arrays, name_of_data
 from memgen.data.columns import Columns
-from memgen.data.csv_files import read_csv
 from memgen.data.dataset import SPLITS, Dataset, labels
 from memgen.data.kinds import check_kinds, given_kinds
-from memgen.data.own_images import RawImages, find_images, images_of_array, levels_of, read_folder
+from memgen.data.own_files import ENDINGS, files_in, read_path
+from memgen.data.own_images import RawImages, levels_of
 from memgen.data.own_streamed import Wanted, open_stored, read_streamed
-from memgen.data.own_tables import Expected, RawTable, arrange, read_parquet, table_of_array, take_labels
+from memgen.data.own_tables import Expected, RawTable, arrange
 from memgen.data.values import Coded, tidy
+from memgen.data.words import parse_locale
 from memgen.errors import MemgenError, unknown
 
-ENDINGS = (".csv", ".tsv", ".parquet", ".npy", ".npz")
 SPLIT_SEED = 1234
 FEWEST = 10
 """Rows, so that every split has one."""
@@ -63,18 +63,23 @@ def read_own(
     likelihood: str = "auto",
     kinds: Mapping[str, str] | None = None,
     header: str = "auto",
+    ignore: Sequence[str] = (),
+    locale: str = "auto",
     columns: Columns | None = None,
     stream: str = "auto",
     seed: int = SPLIT_SEED,
     whole: bool = False,
+    tested: bool = False,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> Dataset:
-    """A .csv, .tsv, .parquet, .npy or .npz file or a folder of images, split 80 : 10 : 10 by the seed; with `whole`
-    every split is all the rows, in their order: for data that no training has seen.
+    """A table, an array, an idx file or a folder of images or tables, split 80 : 10 : 10 by the seed; with `whole`
+    every split is all the rows, in their order: for data that no training has seen. With `tested` the test rows lie in
+    another file, and those of this one are for training, too.
 
     `size`: height and width that images are made to have. `levels`: the largest level of their pixels, by which these
     are divided; 0: as the pixels show. `kinds`: of columns, by name; those not given are
-    inferred from the values. `columns`: read the table by this schema, that of a trained model. `likelihood` is put
+    inferred from the values. `ignore`: columns that are not read. `locale`: how numbers and dates are written (LOCALES
+    of written.py). `columns`: read the table by this schema, that of a trained model. `likelihood` is put
     into the Dataset; "auto" is "mixed" for tables, and for images "bernoulli" if they have two levels, else
     "discretised_logistic". `stream`: whether the rows stay in the file and are read while they are used; "auto": if it
     is large. `report(done, total)` is called while images, or rows that stay in the file, are read.
@@ -86,12 +91,14 @@ def read_own(
     check_kinds(kinds or {})
     if not path.exists():
         raise MemgenError(f"there is no file or folder {path}")
+    expected = Expected(kinds or {}, columns, columns.ignored if columns else tuple(ignore), parse_locale(locale))
     try:
         if (stored := open_stored(path, size, stream)) is not None:
-            expected = Expected(kinds or {}, columns)
             return read_streamed(stored, Wanted(size, levels, likelihood, expected, None if whole else seed, report))
-        data = _read(path, size, header, Expected(kinds or {}, columns), report)
+        data = read_path(path, size, header, expected, report)
         rows = dict.fromkeys(SPLITS, np.arange(len(data))) if whole else split_rows(len(data), seed)
+        if tested:
+            rows |= {"train": np.concatenate([rows["train"], rows["test"]])}
         name = path.resolve().name
         if isinstance(data, RawImages):
             return _images(name, data, rows, levels, likelihood, kinds, columns)
@@ -103,41 +110,18 @@ def read_own(
         raise error if str(path) in str(error) else MemgenError(f"{path}: {error}") from None
 
 
-def _read(
-    path: Path,
-    size: tuple[int, int] | None,
-    header: str,
-    expected: Expected,
-    report: Callable[[int, int], None],
-) -> RawTable | RawImages:
-    ending = path.suffix.lower()
-    if path.is_dir():
-        return read_folder(path, size, report)
-    if ending in (".csv", ".tsv"):
-        return take_labels(read_csv(path, header, expected), expected)
-    if ending == ".parquet":
-        return take_labels(read_parquet(path), expected)
-    if ending in (".npy", ".npz"):
-        return _read_array(path, size)
-    raise MemgenError(f"{path}: the ending must be one of {' '.join(ENDINGS)}, or it must be a folder of images")
-
-
-def _read_array(path: Path, size: tuple[int, int] | None) -> RawTable | RawImages:
-    arrays = load_arrays(path)
-    name = next((name for name in ("labels", "y") if name in arrays and len(arrays) > 1), None)
-    classes = arrays.pop(name) if name is not None else None
-    values = arrays[name_of_data(path, arrays)]
-    check_numbers(path, values)
-    if values.ndim not in (2, 3, 4) or values.size == 0:
-        raise MemgenError(
-            f"{path} has shape {values.shape}; it must be (N, columns), or for images (N, height, width) or "
-            "(N, height, width, 3)"
-        )
-    if classes is not None and classes.shape != (len(values),):
-        raise MemgenError(
-            f"{path} has {len(values)} rows, and {name} has shape {classes.shape}; it must be ({len(values)},)"
-        )
-    return table_of_array(values, classes) if values.ndim == 2 else images_of_array(path, values, classes, size)
+def with_test(data: Dataset, test: Dataset) -> Dataset:
+    """The data with all rows of another file, which was read in the same form, as test rows."""
+    if data.is_streamed or data.shape != test.shape:
+        what = "stay in their file (say --no-stream)" if data.is_streamed else "have another shape"
+        raise MemgenError(f"{test.name} cannot be the test rows of {data.name}, whose rows {what}")
+    labels = {split: codes for split, codes in data.labels.items() if split != "test"}
+    if labels and test.labels:
+        if other := sorted({*test.classes} - {*data.classes}):
+            raise MemgenError(f"{test.name} has rows of the class {other[0]!r}, which {data.name} does not have")
+        place = torch.tensor([data.classes.index(name) for name in test.classes])
+        labels["test"] = place[test.labels["test"]]
+    return replace(data, test=test.rows("test"), labels=labels)
 
 
 def split_rows(n: int, seed: int = SPLIT_SEED) -> dict[str, Int[NDArray[np.intp], " rows"]]:
@@ -163,7 +147,20 @@ def _table(
     columns: Columns | None,
 ) -> Dataset:
     if columns is None:
-        columns = Columns.infer(table.values, table.names, given_kinds(table.names, kinds), train=rows["train"])
+        given = given_kinds(table.names, kinds)
+        columns = Columns.infer(
+            table.values,
+            table.names,
+            given,
+            train=rows["train"],
+            formats=table.formats,
+            problems=dict(table.problems),
+            ignored=table.ignored,
+        )
+        if likelihood not in ("auto", "mixed"):
+            columns = columns.unscaled()
+    elif table.problems:
+        raise MemgenError("; ".join(problem for _, problem in table.problems))
     elif kinds:
         raise MemgenError("the kinds of columns are those of the model; do not give others")
     else:
@@ -211,7 +208,7 @@ def _images(
         likelihood=likelihood,
         stochastic=likelihood == "bernoulli" and not two,
         labels=_labels(codes, rows),
-        scale="0/1" if likelihood == "bernoulli" and two else f"v/{levels}",
+        scale="0/1" if likelihood == "bernoulli" and two else f"v/{levels}{', rounded' * images.rounded}",
         levels=levels,
         classes=classes,
     )
@@ -259,14 +256,14 @@ def class_codes(values: NDArray[Any] | Coded | None) -> tuple[NDArray[np.intp] |
 
 
 def fingerprint(path: Path) -> str:
-    """The sha256 of a file, or of the names and contents of a folder's images: whether the data are still the same."""
+    """The sha256 of a file, or of the names and contents of a folder's files: whether the data are still the same."""
     try:
         if not path.is_dir():
             return _sha256(path).hex()
         whole = hashlib.sha256()
-        for image in find_images(path):
-            name = os.fsencode(image.relative_to(path).as_posix())
-            whole.update(name + b"\0" + _sha256(image))
+        for file in files_in(path):
+            name = os.fsencode(file.relative_to(path).as_posix())
+            whole.update(name + b"\0" + _sha256(file))
         return whole.hexdigest()
     except OSError as error:
         raise MemgenError(f"cannot read {path}: {error.strerror}") from None

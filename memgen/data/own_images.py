@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from memgen.data.pictures import PICTURES, ImageReadError, open_picture
 from memgen.errors import MemgenError
 
 BYTE = 255
+EXACT = 1e-3
+"""A fraction of a byte's largest level that differs by less from a whole level is that level."""
 DARKEST = 63
 """Arrays and images whose largest pixel is at most this may have fewer levels than 256."""
 NAMED = 3
@@ -33,6 +35,8 @@ class RawImages:
     missing: Bool[NDArray[np.bool_], "N height width"] | None = None
     """Which pixels are missing, where some are."""
     labels: Shaped[NDArray[Any], " N"] | None = None
+    rounded: bool = False
+    """Whether the pixels were fractions that lie between the levels of a byte."""
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -73,6 +77,12 @@ def levels_of(images: RawImages, given: int) -> int:
 
 def _over_channels(missing: NDArray[np.bool_], pixels: NDArray[np.uint8]) -> NDArray[np.bool_]:
     return missing[..., None] if pixels.ndim > missing.ndim else missing
+
+
+def has_images(folder: Path) -> bool:
+    """Whether there is an image in a folder or in its sub-folders."""
+    names = (path.relative_to(folder) for path in folder.rglob("*") if path.suffix.lower() in PICTURES)
+    return any(not any(part.startswith(".") for part in name.parts) for name in names)
 
 
 def find_images(folder: Path) -> list[Path]:
@@ -173,8 +183,17 @@ def _grey(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def images_of_array(
     path: Path, values: NDArray[Any], labels: NDArray[Any] | None, size: tuple[int, int] | None
 ) -> RawImages:
-    """(N, height, width), (N, height, width, 1) or (N, height, width, 3) bytes, or two levels of any type."""
-    return images_of_bytes(path, _as_bytes(path, values), labels, size)
+    """(N, height, width), (N, height, width, 1) or (N, height, width, 3) bytes, fractions from 0 to 1, where NaN is
+    missing, or two levels of any type."""
+    missing = np.isnan(values)
+    known = np.where(missing, np.nanmin(values) if not missing.all() else 0, values) if missing.any() else values
+    pixels = _as_bytes(path, known)
+    fractions = np.issubdtype(values.dtype, np.floating) and bool((known <= 1).all())
+    rounded = fractions and len(np.unique(known)) > 2 and bool((np.abs(known * BYTE - pixels) > EXACT).any())
+    absent = (missing.any(-1) if missing.ndim == 4 else missing) if missing.any() else None
+    if absent is not None and size is not None and values.shape[1:3] != size:
+        raise MemgenError(f"{path} has missing pixels, so it cannot be resized; do that beforehand")
+    return replace(images_of_bytes(path, pixels, labels, size), missing=absent, rounded=rounded)
 
 
 def images_of_bytes(
@@ -198,9 +217,11 @@ def _as_bytes(path: Path, values: NDArray[Any]) -> NDArray[np.uint8]:
         return np.where(values == high, np.uint8(BYTE), np.uint8(0))
     if values.dtype == bool:
         return values.astype(np.uint8) * np.uint8(BYTE)
-    if np.issubdtype(values.dtype, np.integer) and low >= 0 and high <= BYTE:
+    if low >= 0 and high <= BYTE and bool((values == np.floor(values)).all()):
         return values.astype(np.uint8)
+    if low >= 0 and high <= 1:
+        return np.round(values * BYTE).astype(np.uint8)
     raise MemgenError(
         f"{path} has shape {values.shape} and type {values.dtype}, with values from {low:g} to {high:g}; images must "
-        f"be whole numbers from 0 to {BYTE}, or have two levels"
+        f"be whole numbers from 0 to {BYTE} or fractions from 0 to 1, or have two levels"
     )

@@ -112,6 +112,8 @@ class Counts:
 
 def _table(stored: Stored, first: RawTable, wanted: Wanted) -> Dataset:
     expected, counts = wanted.expected, Counts(wanted.seed)
+    if expected.ignore:
+        raise MemgenError("columns of a table that stays in its file cannot be ignored; say --no-stream")
     if expected.columns is not None:
         columns = expected.columns
         for number, raw in _passes(stored, wanted):
@@ -126,7 +128,9 @@ def _table(stored: Stored, first: RawTable, wanted: Wanted) -> Dataset:
             order, place = order_of(len(raw), number, wanted.seed), places(len(raw), wanted.seed)["train"]
             with counted_from(stored, number):
                 counts.add(number, scan.add(raw, order[place]))
-        columns = Columns(scan.columns())
+        columns = Columns(scan.columns(), first.ignored)
+        if wanted.likelihood not in ("auto", "mixed"):
+            columns = columns.unscaled()
     blocks = Blocks(stored, len(columns), encoder(columns), lambda raw: None, wanted.seed)
     likelihood = "mixed" if wanted.likelihood == "auto" else wanted.likelihood
     name = stored.path.resolve().name
@@ -135,7 +139,7 @@ def _table(stored: Stored, first: RawTable, wanted: Wanted) -> Dataset:
 
 def encoder(columns: Columns) -> Callable[[RawTable | RawImages], Float32[NDArray[np.float32], "n D"]]:
     """How the blocks of a table that has been checked become numbers."""
-    offsets = np.array([column.offset for column in columns])
+    offsets, scales = (np.array([getattr(column, name) for column in columns]) for name in ("offset", "scale"))
     plain = not any(column.kind in LEVELLED for column in columns)
 
     def encode(raw: RawTable | RawImages) -> Float32[NDArray[np.float32], "n D"]:
@@ -143,7 +147,7 @@ def encoder(columns: Columns) -> Callable[[RawTable | RawImages], Float32[NDArra
         table = arrange(raw, columns)
         if plain:  # the same numbers as below, many columns at a time
             values = np.stack([np.asarray(column) for column in table.values], 1)
-            numbers: NDArray[np.float32] = np.subtract(values, offsets, dtype=np.float64).astype(np.float32)
+            numbers: NDArray[np.float32] = (np.subtract(values, offsets, dtype=np.float64) / scales).astype(np.float32)
             return numbers
         return columns.encode(table.values, dtype=np.float32)
 

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from memgen.data.arrays import ALWAYS_EXPANDED, EXPANSION
-from memgen.data.cells import comma_hint, is_missing
 from memgen.data.columns import Columns, check_names
-from memgen.data.kinds import AUTO, LEVELLED
-from memgen.data.values import Coded, shorten, some
-from memgen.errors import MemgenError, reason
+from memgen.data.kinds import AUTO, DATED, LEVELLED
+from memgen.data.parsing import Reading
+from memgen.data.values import Coded, some
+from memgen.errors import MemgenError, reason, unknown
 
 LABELS = ("labels", "label")
 """The name of the column that gives the classes of the rows, in any case."""
-NEARLY_ALL = 0.9
-"""If more than this fraction of the distinct texts of a column are numbers, the others are mistakes."""
-MANY = 20
 
 
 @dataclass(frozen=True)
@@ -36,6 +32,12 @@ class RawTable:
     """Whether the names are the user's."""
     labels: NDArray[Any] | Coded | None = None
     """One class per row, where there are classes."""
+    formats: tuple[str, ...] = ()
+    """How the cells of each column are written (see written.py); () if they have no text."""
+    ignored: tuple[str, ...] = ()
+    """Columns of the file that are not read."""
+    problems: tuple[tuple[str, str], ...] = ()
+    """Columns that cannot be read, and why; they have no values."""
 
     def __len__(self) -> int:
         return len(self.values[0])
@@ -47,21 +49,27 @@ class Expected:
 
     kinds: Mapping[str, str]
     columns: Columns | None = None
+    ignore: tuple[str, ...] = ()
+    """Columns that are not read."""
+    locale: str = "auto"
+    """How numbers and dates are written."""
 
-    def form(self, name: str, place: int, named: bool) -> str:
-        """Whether a column of cells must be "number" or "text", has "levels" of either, or may be "any"."""
+    def reading(self, name: str, place: int, named: bool) -> Reading:
+        """How the cells of a column are to be read."""
         if self.columns is None:
-            kind = self.kinds.get(name, AUTO)
-            return "any" if kind == AUTO else "levels" if kind in LEVELLED else "number"
+            return Reading(FORMS.get(self.kinds.get(name, AUTO), "number"), self.locale)
         place = self._places.get(name, len(self.columns)) if named else place
         if place >= len(self.columns):
-            return "any"
-        levels = self.columns.columns[place].levels
-        return "text" if levels and isinstance(levels[0], str) else "number"
+            return Reading()
+        return self.columns.columns[place].reading
 
     @cached_property
     def _places(self) -> dict[str, int]:
         return {} if self.columns is None else {name: i for i, name in enumerate(self.columns.names)}
+
+
+FORMS = {AUTO: "any", "code": "text", **dict.fromkeys(LEVELLED, "levels"), **dict.fromkeys(DATED, "date")}
+"""kind -> the form of its cells; all other kinds have numbers."""
 
 
 def default_names(columns: int) -> tuple[str, ...]:
@@ -89,84 +97,67 @@ def take_labels(table: RawTable, expected: Expected) -> RawTable:
         names=tuple(table.names[i] for i in keep),
         values=tuple(table.values[i] for i in keep),
         labels=table.values[places[0]],
+        formats=tuple(table.formats[i] for i in keep) if table.formats else (),
+    )
+
+
+def check_ignored(ignore: Collection[str], names: Sequence[str]) -> None:
+    """Refuse names of columns that are not there, and to ignore all."""
+    for name in ignore:
+        if name not in names:
+            raise unknown("column to ignore:", name, names)
+    if len(set(ignore)) == len(names):
+        raise MemgenError("all columns are ignored, and nothing is left to model")
+
+
+def leave_out(table: RawTable, expected: Expected) -> RawTable:
+    """The table without the columns to ignore, which it must have."""
+    if expected.columns is None:
+        check_ignored(expected.ignore, table.names)
+    return without(table, expected.ignore)
+
+
+def without(table: RawTable, ignored: Collection[str]) -> RawTable:
+    """The table without these columns."""
+    keep = [i for i, name in enumerate(table.names) if name not in ignored]
+    if len(keep) == len(table.names):
+        return table
+    return replace(
+        table,
+        names=tuple(table.names[i] for i in keep),
+        values=tuple(table.values[i] for i in keep),
+        formats=tuple(table.formats[i] for i in keep) if table.formats else (),
+        ignored=tuple(name for name in table.names if name in ignored),
     )
 
 
 def arrange(table: RawTable, columns: Columns) -> RawTable:
     """The columns in the order of a schema: by name, or by place where the table has no names of its own."""
     if not table.named:
+        table = without(table, columns.ignored)
         if len(table.names) != len(columns):
             raise MemgenError(f"the table has {len(table.names)} columns, the model has {len(columns)}")
         return replace(table, names=columns.names)
     place = {name: i for i, name in enumerate(table.names)}
-    lacking = [name for name in columns.names if name not in place]
-    if lacking:
-        raise MemgenError(f"there is no column {lacking[0]!r}, which the model has; columns: {some(table.names, 20)}")
-    known = set(columns.names)
-    extra = [name for name in table.names if name not in known]
-    if extra:
-        raise MemgenError(f"the model has no column {extra[0]!r}; drop it")
+    check_columns(columns, table.names)
     return replace(table, names=columns.names, values=tuple(table.values[place[name]] for name in columns.names))
 
 
-# ---- text
-
-
-def parse(name: str, cells: Sequence[str], form: str = "any", rows: Sequence[int] | None = None) -> NDArray[Any]:
-    """The cells of a column as numbers, if every one that is not missing is a number, else as text. `rows`: in which
-    row each cell stands, if they are not in order.
-
-    >>> parse("age", ["3", "", "4.5"])
-    array([3. , nan, 4.5])
-    >>> parse("town", ["Bern", "?", " Basel"])
-    array(['Bern', None, 'Basel'], dtype=object)
-    """
-    if form in ("any", "number") and (numbers := plain_numbers(cells)) is not None:
-        return numbers
-    known = {cell: read_cell(cell) for cell in set(cells)}  # few of them, often
-    strange = {cell for cell, value in known.items() if isinstance(value, str)}
-    padded = form == "levels" and any(re.match(r"0\d", cell) for cell in known)  # as postcodes are
-    if form == "text" or padded or (strange and not _should_be_numbers(known, strange, form)):
-        texts = {cell: None if is_missing(cell) else cell.strip() for cell in known}
-        return np.array([texts[cell] for cell in cells], dtype=object)
-    if strange:
-        places = range(1, len(cells) + 1) if rows is None else rows
-        row, cell = next((i, cell) for i, cell in zip(places, cells, strict=True) if cell in strange)
-        levels = ", or say that the kind of the column is categorical" if form == "any" else ""
-        advice = comma_hint(cell) or f"; leave the cell empty if the value is missing{levels}"
-        raise MemgenError(f"column {name!r}, row {row}: {shorten(cell.strip(), 40)!r} is not a number{advice}")
-    return np.array([known[cell] for cell in cells], dtype=np.float64)
-
-
-def plain_numbers(cells: Sequence[str]) -> NDArray[np.float64] | None:
-    """The cells as numbers, if all of them are: the quick way for most columns of most tables."""
-    try:
-        return None if "_" in "".join(cells) else np.fromiter(map(float, cells), np.float64, len(cells))
-    except ValueError:
-        return None
-
-
-def read_cell(cell: str) -> float | str | None:
-    """A number, a text, or None if it is missing. Python's 1_000 is no number in a table.
-
-    >>> [read_cell(cell) for cell in (" 3.50", "n/a", "Bern ", "1_000")]
-    [3.5, None, 'Bern', '1_000']
-    """
-    try:
-        if "_" not in cell:
-            return float(cell)
-    except ValueError:
-        pass
-    return None if is_missing(cell) else cell.strip()
-
-
-def _should_be_numbers(known: Mapping[str, float | str | None], strange: set[str], form: str) -> bool:
-    """Whether the user gave a kind of numbers, or all but a few cells are numbers, or all have decimal commas."""
-    if form in ("levels", "text"):
-        return False
-    present = sum(value is not None for value in known.values())
-    nearly = present > MANY and len(strange) < (1 - NEARLY_ALL) * present
-    return form == "number" or nearly or all(comma_hint(cell) for cell in strange)
+def check_columns(columns: Columns, names: Sequence[str], allowed: Collection[str] = ()) -> None:
+    """Refuse a table that lacks columns of the model, or has others that are not ignored; all are named at once."""
+    lacking = [repr(name) for name in columns.names if name not in names]
+    if lacking:
+        what = "column" if len(lacking) == 1 else "columns"
+        raise MemgenError(
+            f"there is no {what} {some(lacking, 20)}, which the model has; columns: {some(list(names), 20)}"
+        )
+    known = {*columns.names, *columns.ignored, *allowed}
+    extra = [repr(name) for name in names if name not in known]
+    if extra:
+        raise MemgenError(
+            f"the model has no column {some(extra, 20)}; drop {'it' if len(extra) == 1 else 'them'}, or train with "
+            "--ignore, which lets columns pass"
+        )
 
 
 # ---- parquet
@@ -174,7 +165,10 @@ def _should_be_numbers(known: Mapping[str, float | str | None], strange: set[str
 
 def read_parquet(path: Path) -> RawTable:
     """Columns of numbers, text and truth values; the index that pandas may have written is left out."""
-    table = read_parquet_table(path)
+    return table_of_arrow(path, read_parquet_table(path))
+
+
+def table_of_arrow(path: Path, table: Any) -> RawTable:
     names = names_of_parquet(table)
     if not names or table.num_rows == 0:
         raise MemgenError(f"{path} has no rows")
@@ -229,6 +223,9 @@ def values_of_parquet(name: str, column: Any) -> NDArray[Any]:
         column = column.cast(kind)
     if types.is_decimal(kind):
         column = column.cast("float64")
+    elif types.is_timestamp(kind) or types.is_date(kind):
+        dates: NDArray[Any] = column.cast("timestamp[s]", safe=False).to_numpy()
+        return dates.astype("datetime64[s]")
     elif not (
         types.is_boolean(kind)
         or types.is_integer(kind)

@@ -73,10 +73,12 @@ class Numbers:
 
     def _column(self, i: int, sample: Float64[NDArray[np.float64], " m"]) -> Column:
         column = infer_column(self.names[i], Values("number", sample), self.given[i], None)
-        if column.kind != "real":
-            return column
         if not self.count[i]:
             raise MemgenError(f"column {self.names[i]!r} has not one value in the training rows; drop it")
+        if column.kind == "integer":  # a divisor of all distances in the sample may be none of others
+            column = replace(column, offset=float(np.round(column.offset)), step=1.0)
+        if column.kind != "real":
+            return column
         # A mean of equal numbers may differ from them in the last bit, which would count as a deviation.
         constant = self.low[i] == self.high[i]
         return replace(column, offset=float(self.low[i] if constant else self.sum[i] / self.count[i]))

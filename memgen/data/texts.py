@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from memgen.data.columns import Column, Columns
 from memgen.data.kinds import LEVELLED
+from memgen.data.written import Digits, write_date
 
 DIGITS = 6
 """Significant ones of a number, or of the spread around the column's mean where that is smaller ..."""
@@ -21,20 +22,14 @@ MOST_DIGITS = 12
 """... and never more than these."""
 
 
-def as_values(columns: Columns, x: Float[NDArray[Any], "N D"]) -> list[NDArray[Any]]:
-    """The user's values, column by column. A code beyond the last level, which a likelihood of two levels may draw
-    where only one was ever seen, is the last one."""
-    inside = x.astype(np.float64)
-    for i, column in enumerate(columns):
-        if column.kind in LEVELLED:
-            inside[:, i] = inside[:, i].clip(0, len(column.levels) - 1)
-    return columns.decode(inside)
-
-
 def as_texts(
-    columns: Columns, x: Float[NDArray[Any], "N D"], given: Mapping[int, str] | None = None
+    columns: Columns,
+    x: Float[NDArray[Any], "N D"],
+    given: Mapping[int, str] | None = None,
+    free: Collection[int] = (),
 ) -> list[list[str]]:
-    """The user's values as text, row by row. `given`: the text of a whole column, by its position.
+    """The user's values as text, row by row. `given`: the text of a whole column, by its position; `free`: columns
+    whose range is not kept.
 
     >>> columns = Columns((Column("town", "binary", ("Basel", "Bern")), Column("x", "real", offset=1.7e6)))
     >>> as_texts(columns, np.array([[1, 0.123456789], [0, np.nan]]))
@@ -42,29 +37,34 @@ def as_texts(
     """
     by_column = [
         [_text(column, value, spread) for value in values]
-        for column, values, spread in zip(columns, as_values(columns, x), _spreads(x), strict=True)
+        for column, values, spread in zip(columns, columns.filled(x, free), _spreads(columns, x), strict=True)
     ]
     for place, text in (given or {}).items():
         by_column[place] = [text] * len(x)
     return [list(row) for row in zip(*by_column, strict=True)]
 
 
-def _spreads(x: Float[NDArray[Any], "N D"]) -> list[float]:
-    """The largest deviation in each column; it sets the precision of the written numbers."""
+def _spreads(columns: Columns, x: Float[NDArray[Any], "N D"]) -> list[float]:
+    """The largest deviation in each column; it sets the precision of written numbers that have no format."""
     sizes = np.abs(x.astype(np.float64))
-    return [float(v) for v in np.where(np.isnan(sizes), 0.0, sizes).max(0, initial=0.0)]
+    largest = np.where(np.isnan(sizes), 0.0, sizes).max(0, initial=0.0)
+    return [float(v) * column.scale for v, column in zip(largest, columns, strict=True)]
 
 
 def _text(column: Column, value: Any, spread: float) -> str:
+    if isinstance(value, np.datetime64):
+        return "" if np.isnat(value) else write_date(value.item(), column.format)
     if value is None or (not isinstance(value, str) and math.isnan(value)):
         return ""
     if isinstance(value, str):
         return value
     if isinstance(value, bool | np.bool_):
         return str(bool(value))
+    if digits := Digits.of(column.format):
+        return digits.write(float(value))
     if column.kind in (*LEVELLED, "count"):
         return f"{value:.15g}"
-    return number_text(float(value), spread if column.kind == "real" else float(value))
+    return number_text(float(value), spread if column.offset else float(value))
 
 
 def number_text(value: float, spread: float) -> str:
@@ -89,10 +89,15 @@ def quoted(text: str, delimiter: str) -> str:
     return '"' + text.replace('"', '""') + '"' if special else text
 
 
-def csv_text(columns: Columns, x: Float[NDArray[Any], "N D"], given: Mapping[int, str] | None = None) -> str:
-    """A whole CSV file, with a header; `given` as in `as_texts`."""
+def csv_text(
+    columns: Columns,
+    x: Float[NDArray[Any], "N D"],
+    given: Mapping[int, str] | None = None,
+    free: Collection[int] = (),
+) -> str:
+    """A whole CSV file, with a header; `given` and `free` as in `as_texts`."""
     content = io.StringIO()
     writer = csv.writer(content, lineterminator="\n")
     writer.writerow(columns.names)
-    writer.writerows(as_texts(columns, x, given))
+    writer.writerows(as_texts(columns, x, given, free))
     return content.getvalue()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import cached_property
 from numbers import Real
@@ -18,13 +19,13 @@ from memgen.errors import MemgenError
 
 LARGEST = 1e30
 """Larger numbers overflow in float32, or their squares do."""
-FORMS = {"number": "numbers", "truth": "truth values", "text": "text", "nothing": "nothing"}
+FORMS = {"number": "numbers", "truth": "truth values", "text": "text", "date": "dates", "nothing": "nothing"}
 """The form of a column's values -> its name in messages."""
 
 
 @dataclass(frozen=True)
 class Values:
-    """A column: float64 with NaN where a value is missing, or for text strings with None."""
+    """A column: float64 with NaN where a value is missing, of dates in seconds since 1970; or text with None."""
 
     form: str
     data: Shaped[NDArray[Any], " N"]
@@ -61,9 +62,9 @@ class Coded:
 
 
 def tidy(name: str, values: Shaped[NDArray[Any], "..."] | Coded) -> Values:
-    """The values of a column of any NumPy type; dates, lists, infinities and mixtures are refused.
+    """The values of a column of any NumPy type; durations, lists, infinities and mixtures are refused.
 
-    Missing are None, NaN and pandas.NA.
+    Missing are None, NaN, NaT and pandas.NA.
 
     >>> tidy("town", np.array(["Bern", None, "Basel"], dtype=object))
     Values(form='text', data=array(['Bern', None, 'Basel'], dtype=object))
@@ -77,10 +78,21 @@ def tidy(name: str, values: Shaped[NDArray[Any], "..."] | Coded) -> Values:
     kind = values.dtype.kind
     if kind in "OUT":  # objects, text, and text of NumPy 2
         return _of_objects(name, values.astype(object).tolist())
+    if kind == "M":
+        return Values("date", seconds(values))
     if kind not in "biuf":
-        what = "dates or durations" if kind in "Mm" else f"values of type {values.dtype}"
+        what = "durations" if kind == "m" else f"values of type {values.dtype}"
         raise MemgenError(f"column {name!r} holds {what}; make numbers or text of them, or drop it")
     return Values("truth" if kind == "b" else "number", checked(name, values.astype(np.float64)))
+
+
+def seconds(dates: Shaped[NDArray[Any], " N"]) -> Float64[NDArray[np.float64], " N"]:
+    """
+    >>> seconds(np.array(["1970-01-02", "NaT"], dtype="datetime64[D]"))
+    array([86400.,    nan])
+    """
+    whole = dates.astype("datetime64[s]")
+    return np.where(np.isnat(whole), np.nan, whole.astype(np.int64).astype(np.float64))
 
 
 def checked(name: str, values: Float64[NDArray[np.float64], " N"]) -> Float64[NDArray[np.float64], " N"]:
@@ -94,7 +106,7 @@ def checked(name: str, values: Float64[NDArray[np.float64], " N"]) -> Float64[ND
 
 
 def is_missing(value: object) -> bool:
-    """Whether a value is None, NaN or pandas.NA; NaT is not, because dates are refused.
+    """Whether a value is None, NaN, NaT or pandas.NA.
 
     >>> is_missing(None), is_missing(float("nan")), is_missing(0), is_missing("")
     (True, True, False, False)
@@ -103,7 +115,7 @@ def is_missing(value: object) -> bool:
         return True
     if isinstance(value, Real | Decimal):
         return bool(value != value)
-    return type(value).__name__ == "NAType"
+    return type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, np.datetime64) and bool(np.isnat(value)))
 
 
 def _form(value: object) -> str | None:
@@ -112,6 +124,8 @@ def _form(value: object) -> str | None:
         return "text"
     if isinstance(value, bool | np.bool_):
         return "truth"
+    if isinstance(value, date | np.datetime64):
+        return "date"
     return "number" if isinstance(value, Real | Decimal) else None
 
 
@@ -126,7 +140,7 @@ def _of_objects(name: str, items: list[Any]) -> Values:
             if form is None:
                 raise MemgenError(
                     f"column {name!r} has a value of type {type(item).__name__} in row {row + 1}; a column holds "
-                    "numbers, text or truth values: convert it, or drop it"
+                    "numbers, text, dates or truth values: convert it, or drop it"
                 )
             first.setdefault(form, row)
     if len(first) > 1:
@@ -139,8 +153,21 @@ def _of_objects(name: str, items: list[Any]) -> Values:
     if form == "text":
         texts = [None if absent else str(item) for item, absent in zip(items, missing, strict=True)]
         return Values("text", np.array(texts, dtype=object))
+    if form == "date":
+        dates = [
+            np.datetime64("NaT", "s") if absent else _date(item) for item, absent in zip(items, missing, strict=True)
+        ]
+        return Values("date", seconds(np.array(dates)))
     numbers = [math.nan if absent else _float(item) for item, absent in zip(items, missing, strict=True)]
     return Values(form, checked(name, np.array(numbers, dtype=np.float64)))
+
+
+def _date(value: Any) -> np.datetime64:
+    """A date or time to the second; of one with a time zone that of UTC."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        value = value.astimezone(UTC).replace(tzinfo=None)
+    whole: np.datetime64 = np.datetime64(value).astype("datetime64[s]")
+    return whole
 
 
 def _float(value: Any) -> float:

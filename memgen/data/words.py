@@ -1,4 +1,4 @@
-"""The texts by which a recipe and the command line describe the user's own data: a size, and kinds of columns."""
+"""The texts by which a recipe and the command line describe the user's own data: a size, a locale, kinds of columns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 
 from memgen.data.kinds import check_kinds
-from memgen.errors import MemgenError
+from memgen.data.written import LOCALES
+from memgen.errors import MemgenError, unknown
 
 LARGEST = 10_000
 """Pixels of a side."""
@@ -25,6 +26,17 @@ def parse_size(text: str) -> tuple[int, int] | None:
     if not all(1 <= side <= LARGEST for side in size):
         raise MemgenError(f"a size is HEIGHTxWIDTH in pixels, as in 28x28, each from 1 to {LARGEST:,}; not {text!r}")
     return size
+
+
+def parse_locale(text: str) -> str:
+    """
+    >>> parse_locale("de-de")
+    'de-DE'
+    """
+    known = {name.lower(): name for name in LOCALES}
+    if text.lower() not in known:
+        raise unknown("locale", text, LOCALES)
+    return known[text.lower()]
 
 
 def parse_kinds(texts: Sequence[str]) -> dict[str, str]:

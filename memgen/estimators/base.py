@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,11 +24,11 @@ from torch import Tensor
 from memgen.core.model import DGM
 from memgen.data.columns import Columns
 from memgen.data.dataset import Dataset
-from memgen.data.texts import as_values
+from memgen.data.own_tables import check_ignored
 from memgen.errors import MemgenError
 from memgen.estimators.saved import read_estimator
 from memgen.estimators.training import CHECKS, train_table
-from memgen.estimators.values import AUTO, as_text, checked, column_of, is_auto, plain
+from memgen.estimators.values import AUTO, as_text, checked, column_of, is_auto, modelled, plain
 from memgen.recipes.auto import auto_recipe, default_slots
 from memgen.recipes.build import build
 from memgen.recipes.settings import Model, Objective, Recipe, Training
@@ -49,6 +49,7 @@ SETTINGS = {
 """Keyword -> its section of the recipe."""
 COMMON: dict[str, Any] = {
     "kinds": AUTO,
+    "ignore": None,
     "unseen": "error",
     "n_samples": 1000,
     "early_stopping": True,
@@ -105,7 +106,11 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         values, names = self._read(X, reset=not again)
         self._check(len(values[0]))
         kinds = None if is_auto(self.kinds) else plain(self.kinds)
-        columns = self.columns_ if again else Columns.infer(values, names, kinds)
+        ignored = tuple(self.ignore or ())
+        check_ignored(ignored, names)
+        self.names_ = names
+        values, names = modelled(values, names, ignored)
+        columns = self.columns_ if again else Columns.infer(values, names, kinds, ignored=ignored)
         if self.verbose:
             print("\n".join(columns.describe()))
         x = torch.from_numpy(columns.encode(values, unseen=self.unseen))
@@ -136,6 +141,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
             "recipe": self.recipe_.to_toml(),
             "columns": self.columns_.to_json(),
             "named": json.dumps(hasattr(self, "feature_names_in_")),
+            "names": json.dumps(self.names_),
             "fitted": json.dumps({name: getattr(self, name) for name in self._fitted}),
         }
         save_tensors(Path(path), self.model_.state_dict(), about)
@@ -148,9 +154,10 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         self.recipe_, self.columns_, self.model_ = saved.recipe, saved.columns, saved.model
         for name in cls._fitted:
             setattr(self, name, saved.fitted[name])
-        self.n_features_in_ = len(self.columns_)
+        self.names_ = list(saved.names)
+        self.n_features_in_ = len(self.names_)
         if saved.named:
-            self.feature_names_in_ = np.array(self.columns_.names, dtype=object)
+            self.feature_names_in_ = np.array(self.names_, dtype=object)
         return self
 
     _fitted: tuple[str, ...] = ("seed_", "n_iter_", "linear_", "complete_", "validation_scores_")
@@ -169,11 +176,12 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
     def _encoded(self, X: Any) -> Float64[Tensor, "N D"]:
         """New rows as the model reads them."""
         check_is_fitted(self)
-        return torch.from_numpy(self.columns_.encode(self._read(X)[0], unseen=self.unseen))
+        values, _ = modelled(*self._read(X), self.columns_.ignored)
+        return torch.from_numpy(self.columns_.encode(values, unseen=self.unseen))
 
-    def _decoded(self, x: Float[Tensor, "N D"]) -> list[Shaped[NDArray[Any], " N"]]:
-        """The rows x in the user's own values, column by column."""
-        return as_values(self.columns_, x.double().numpy())
+    def _decoded(self, x: Float[Tensor, "N D"], free: Collection[int] = ()) -> list[Shaped[NDArray[Any], " N"]]:
+        """The rows x in the user's own values, column by column; the range of the columns `free` is not kept."""
+        return self.columns_.filled(x.double().numpy(), free)
 
     def _seed(self, fresh: bool = False) -> int:
         """The seed of random_state, if it is a number; else the seed of the fit."""

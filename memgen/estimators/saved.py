@@ -33,6 +33,8 @@ class SavedEstimator(NamedTuple):
     settings: dict[str, Any]
     fitted: dict[str, Any]
     named: bool
+    names: tuple[str, ...]
+    """Of all columns in their order, the ignored ones among them."""
     recipe: Recipe
     columns: Columns
     model: DGM
@@ -52,10 +54,20 @@ def read_estimator(path: Path, name: str, settings: Collection[str], fitted: Col
         _entries(about["settings"], dict.fromkeys(settings), f"{path} (settings inside)"),
         _fitted(about["fitted"], fitted, len(columns), f"{path} (fitted inside)"),
         parse_json(about["named"], f"{path} (named inside)") is True,
+        _names(about.get("names"), columns, f"{path} (names inside)"),
         recipe,
         columns,
         _model(recipe, columns, tensors, path),
     )
+
+
+def _names(text: str | None, columns: Columns, where: str) -> tuple[str, ...]:
+    """The names of all columns; a file of an earlier version has only those of the model."""
+    names = list(columns.names) if text is None else parse_json(text, where)
+    known = {*columns.names, *columns.ignored}
+    if not isinstance(names, list) or {name for name in names if isinstance(name, str)} != known:
+        raise MemgenError(f"{where} is damaged: these are not the names of its columns")
+    return tuple(names)
 
 
 def _entries(text: str, kinds: Mapping[str, type | None], where: str) -> dict[str, Any]:

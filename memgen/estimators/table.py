@@ -37,11 +37,12 @@ from memgen.core.batch import Batch
 from memgen.core.likelihoods import factorised
 from memgen.core.noise import row_keys
 from memgen.data.conditions import given as as_given
+from memgen.data.conditions import places
 from memgen.data.values import tidy
 from memgen.errors import MemgenError
 from memgen.estimators.base import TableEstimator, keywords
 from memgen.estimators.training import ROWS, log_p
-from memgen.estimators.values import framed, joined, where_missing
+from memgen.estimators.values import framed, joined, modelled, where_missing
 from memgen.tasks.conditional import conditional_sample
 from memgen.tasks.density import log_likelihood
 from memgen.tasks.features import features
@@ -55,7 +56,10 @@ class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin
     Parameters
     ----------
     kinds : "auto", a kind for all columns, one per column, or {name: kind}
-        Of the columns: real, positive, count, binary, categorical.
+        Of the columns: real, positive, heavy_tailed, zero_inflated, count, integer, date, time, ordinal, binary,
+        categorical, code.
+    ignore : names of columns, or None
+        That are not modelled, and that `transform` of the imputer returns untouched; x0, x1, ... of an array.
     unseen : "error" or "missing"
         What becomes of a category that was not seen in training: an error, or a missing value.
     n_samples : int
@@ -113,7 +117,7 @@ class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin
             x = conditional_sample(self.model_, condition, n_samples, seed=seed, name=name).x
         else:
             x = sample(self.model_, n_samples, seed=seed, draw=True)
-        columns = self._decoded(x)
+        columns = self._decoded(x, places(self.columns_, given or {}))
         return framed(columns, self.columns_.names) if hasattr(self, "feature_names_in_") else joined(columns)
 
     def transform(self, X: Any) -> Float64[NDArray[np.float64], "N d"]:
@@ -162,13 +166,14 @@ class MemImputer(OneToOneFeatureMixin, TransformerMixin, TableEstimator):  # typ
     def fit(self, X: Any, y: Any = None) -> MemImputer:
         """Learn from the rows of X, an array or a DataFrame; missing values are NaN, None or pandas.NA."""
         super().fit(X, y)
-        self.missing_ = np.flatnonzero(self._encoded(X).isnan().any(0).numpy()).tolist()
+        self.missing_ = np.flatnonzero(self._encoded(X).isnan().any(0).numpy()).tolist()  # among the modelled ones
         return self
 
     def transform(self, X: Any) -> Any:
         """X with its missing values filled in. A row's result depends on nothing but the row and random_state."""
         check_is_fitted(self)
-        values = self._read(X)[0]
+        everything, names = self._read(X)
+        values, _ = modelled(everything, names, self.columns_.ignored)
         x = torch.from_numpy(self.columns_.encode(values, unseen=self.unseen))
         observed = ~x.isnan()
         completed, incomplete = x.clone(), (~observed).any(1)
@@ -177,7 +182,10 @@ class MemImputer(OneToOneFeatureMixin, TransformerMixin, TableEstimator):  # typ
         missing = [tidy(name, column).missing for name, column in zip(self.columns_.names, values, strict=True)]
         # Observed values are returned bit by bit, also levels that were not seen in training.
         merged = zip(missing, self._decoded(completed), values, strict=True)
-        columns = [where_missing(absent, new, old) for absent, new, old in merged]
+        done = iter([where_missing(absent, new, old) for absent, new, old in merged])
+        columns = [
+            old if name in self.columns_.ignored else next(done) for name, old in zip(names, everything, strict=True)
+        ]
         if self.add_indicator:
             columns += [missing[i].astype(np.float64) for i in self.missing_]
         if _get_output_config("transform", self)["dense"] == "pandas":
@@ -189,7 +197,11 @@ class MemImputer(OneToOneFeatureMixin, TransformerMixin, TableEstimator):  # typ
         names: NDArray[Any] = super().get_feature_names_out(input_features)
         if not self.add_indicator:
             return names
-        return np.concatenate([names, np.array([f"missingindicator_{names[i]}" for i in self.missing_], dtype=object)])
+        modelled_names = [
+            name for name, own in zip(names, self.names_, strict=True) if own not in self.columns_.ignored
+        ]
+        indicators = [f"missingindicator_{modelled_names[i]}" for i in self.missing_]
+        return np.concatenate([names, np.array(indicators, dtype=object)])
 
     def _filled(self, x: Float64[Tensor, "n D"], observed: Tensor) -> Float64[Tensor, "n D"]:
         draws, steps = int(bool(self.sample_posterior)), max(2, int(self.n_samples))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ AUTO = "auto"
 
 
 def joined(columns: list[NDArray[Any]]) -> Shaped[NDArray[Any], "N D"]:
-    """One array: of numbers, or of objects where a column is text."""
-    text = any(column.dtype == object for column in columns)
+    """One array: of numbers, or of objects where a column is text or has dates."""
+    text = any(column.dtype.kind in "OM" for column in columns)
     return np.stack([column.astype(object if text else np.float64) for column in columns], 1)
 
 
@@ -31,12 +31,22 @@ def framed(columns: list[NDArray[Any]], names: Sequence[str]) -> Any:
 
 def where_missing(missing: NDArray[np.bool_], new: NDArray[Any], old: NDArray[Any]) -> NDArray[Any]:
     """The new value where the old one is missing."""
+    if new.dtype.kind == "M":
+        return np.where(missing, new, old)
     if new.dtype == object or old.dtype == object:
         if new.dtype != object:
             old = np.where(missing, np.nan, old).astype(np.float64)
             return np.where(missing, new.astype(np.float64), old)
         return np.where(missing, new, old.astype(object))
     return np.where(missing, new.astype(np.float64), old.astype(np.float64)) if missing.any() else old
+
+
+def modelled(
+    values: Sequence[NDArray[Any]], names: Sequence[str], ignored: Collection[str]
+) -> tuple[list[NDArray[Any]], list[str]]:
+    """The columns that are not ignored, and their names."""
+    keep = [i for i, name in enumerate(names) if name not in ignored]
+    return [values[i] for i in keep], [names[i] for i in keep]
 
 
 def is_auto(value: Any) -> bool:

@@ -148,8 +148,11 @@ def _of_data(data: Data) -> Iterator[str]:
         parse_kinds(data.kinds)
     except MemgenError as error:
         yield f"data: {error}"
-    if data.name in DATASETS and (data.size or data.kinds or data.levels):
-        yield f"data.size, levels and kinds are for your own data, and {data.name} is a data set that has its own"
+    if data.name in DATASETS and (data.size or data.kinds or data.levels or data.ignore or data.test):
+        own = "data.size, levels, kinds, ignore and test are"
+        yield f"{own} for your own data, and {data.name} is a data set that has its own"
+    if both := sorted({*parse_kinds(data.kinds)} & {*data.ignore}):
+        yield f"data: the column {both[0]!r} has a kind, and is ignored"
 
 
 def _of_model(model: Model) -> Iterator[str]:

@@ -20,6 +20,7 @@ from memgen.core.likelihoods import LIKELIHOODS
 from memgen.core.memory import ATTENTIONS, COMPOSITIONS, SPARSE_ATTENTIONS
 from memgen.core.objective import BOUNDS, ESTIMATORS
 from memgen.data.own import HEADERS, STREAM
+from memgen.data.written import LOCALES
 from memgen.errors import MemgenError
 from memgen.recipes import document
 from memgen.recipes.checks import choice, contradictions, made
@@ -42,9 +43,14 @@ class Data:
         description="own images: the largest level of a pixel, by which pixels are divided; 0: as the pixels show",
     )
     kinds: Texts = Field(default=(), description="own tables: kinds of columns that are given, as in age=count")
+    ignore: Texts = Field(default=(), description="own tables: columns that are not modelled")
+    locale: Annotated[str, choice(*LOCALES)] = Field(
+        default="auto", description="own tables: how numbers and dates are written; auto: as the cells show"
+    )
     header: Annotated[str, choice(*HEADERS)] = Field(
         default="auto", description="own tables: whether the first line has names"
     )
+    test: str = Field(default="", description="own data: a file of test rows; none of the others are test rows then")
     stream: Annotated[str, choice(*STREAM)] = Field(default="auto", description="own data: leave rows in the file")
 
 

@@ -55,7 +55,7 @@ class Ranks:
 
     @staticmethod
     def join(store: Store, index: int, size: int, device: torch.device | str, seconds: int) -> Ranks:
-        """Meet the other processes. One that waits longer than `seconds` for another raises an error, then and later."""
+        """Meet the other processes. A process that waits longer than `seconds` for another raises an error."""
         device = torch.device(device)
         backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
         try:

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from memgen.core.likelihoods import Mixed
 from memgen.core.memory import sparse_parameters
 from memgen.core.model import Batch, GenerativeModel, Levels
 from memgen.core.objective import BOUNDS, ESTIMATORS, local_reconstruction, loss
@@ -28,8 +29,14 @@ def step_loss(
     estimate = ESTIMATORS[objective.estimator](model, batch, noise, BOUNDS[objective.bound], beta)
     epsilon = recipe.model.norm_epsilon
     regulariser = local_reconstruction(estimate.inference, objective.local_reconstruction, epsilon, total)
-    report = torch.stack([loss(estimate.bound, regulariser.detach()), estimate.bound.mean()])
+    bound = estimate.bound - log_unit(model, batch)
+    report = torch.stack([loss(bound, regulariser.detach()), bound.mean()])
     return loss(estimate.surrogate, regulariser), report.detach()
+
+
+def log_unit(model: GenerativeModel, batch: Batch) -> Float[Tensor, " B"]:
+    """What a bound in training exceeds a bound in the user's units by: a table is trained without its units."""
+    return model.likelihood.log_unit(batch) if isinstance(model.likelihood, Mixed) else batch.x.new_zeros(len(batch.x))
 
 
 def check_compilable(model: GenerativeModel, recipe: Recipe) -> None:

@@ -136,6 +136,8 @@ def _user_data(saved: Saved) -> Dataset | None:
         levels=saved.form.levels if saved.form.shape else 0,
         likelihood=saved.recipe.model.likelihood,
         kinds=parse_kinds(settings.kinds) if saved.form.columns is None else None,
+        ignore=settings.ignore,
+        locale=settings.locale,
         header=settings.header,
         columns=saved.form.columns,
     )

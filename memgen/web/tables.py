@@ -21,10 +21,11 @@ from memgen.core.batch import Batch
 from memgen.core.model import DGM
 from memgen.data.cells import bare, is_missing, number
 from memgen.data.columns import Columns
-from memgen.data.conditions import given, given_texts, has_density
+from memgen.data.conditions import given, given_texts, has_density, places
 from memgen.data.incomplete_tables import TextTable, read_text_table
-from memgen.data.kinds import LEVELLED
-from memgen.data.texts import as_texts, as_values, number_text
+from memgen.data.kinds import DATED, LEVELLED
+from memgen.data.texts import as_texts, number_text
+from memgen.data.written import write_date
 from memgen.errors import MemgenError
 from memgen.tasks.columns import column_scores
 from memgen.tasks.conditional import conditional_sample
@@ -80,7 +81,7 @@ def fill(served: Served, model: DGM, query: queries.Table) -> dict[str, Any]:
     x = table.x.float()
     result = service.imputed(model, x, ~x.isnan(), draws=DRAWS, steps=STEPS, seed=query.seed, batch_size=BATCH)
     texts, cells = as_texts(columns, result.mean.numpy()), cells_of(table)
-    drawn = [as_values(columns, draw.numpy()) for draw in result.draws]
+    drawn = [columns.filled(draw.numpy()) for draw in result.draws]
     filled = [row.nonzero().flatten().tolist() for row in x.isnan()]
     for i, j in x.isnan().nonzero().tolist():
         cells[i][j] = texts[i][j]
@@ -101,6 +102,10 @@ def _spread(columns: Columns, place: int, values: list[Any]) -> str:
         kinds, counts = np.unique([str(_plain(value)) for value in values], return_counts=True)
         best = np.argsort(-counts, kind="stable")[:3]
         return ", ".join(f"{kinds[i]} in {counts[i]} of {len(values)}" for i in best)
+    if column.kind in DATED:
+        days = np.sort(np.array(values, "datetime64[s]"))[[len(values) // 10, len(values) // 2, -1 - len(values) // 10]]
+        dates = [write_date(day.item(), column.format) for day in days]
+        return f"median {dates[1]}, 8 of 10 draws between {dates[0]} and {dates[2]}"
     low, middle, high = np.quantile(np.array(values, float), [0.1, 0.5, 0.9])
     words = [number_text(float(v), abs(float(high - low)) * 1000) for v in (low, middle, high)]
     return f"median {words[1]}, 8 of 10 draws between {words[0]} and {words[2]}"
@@ -178,7 +183,7 @@ def rows(served: Served, model: DGM, query: queries.Rows) -> dict[str, Any]:
     else:
         result = conditional_sample(model, condition, query.n, seed=query.seed, name=columns.names.__getitem__)
         x, about = result.x, {"log_p": round(result.log_p, 2), "effective": round(result.effective)}
-    cells = as_texts(columns, x.numpy(), given_texts(columns, pairs))
+    cells = as_texts(columns, x.numpy(), given_texts(columns, pairs), places(columns, pairs))
     return {
         "names": list(columns.names),
         "cells": cells,

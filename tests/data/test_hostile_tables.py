@@ -95,9 +95,10 @@ def test_cells_of_text_keep_their_very_text(tmp_path: Path) -> None:
 
 
 def test_a_column_of_identifiers_is_read_no_further_than_it_takes_to_refuse_it(tmp_path: Path) -> None:
+    """The other column is read to its end, because all problems are told at once: 100,000 texts would take 15 MB."""
     (tmp_path / "x.csv").write_text("".join(f"{i},name-{i}\n" for i in range(100_000)))
     tracemalloc.start()
     with pytest.raises(MemgenError, match="'column 2' has more than 2,000 levels of text, such as 'name-0'"):
         read_own(tmp_path / "x.csv")
-    assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    assert tracemalloc.get_traced_memory()[1] < 9_000_000
     tracemalloc.stop()

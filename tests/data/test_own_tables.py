@@ -160,7 +160,7 @@ def test_the_column_of_labels_gives_classes(tmp_path: Path) -> None:
         ("", "is empty"),
         ("a,b\n", "has no rows"),
         ("a,b\n1,2\n1,2,3\n", "line 3, has 3 columns, the first line has 2"),
-        ("a;b\n" + "1,5;2\n2;3\n" * 9, "'a', row 1: '1,5' is not a number; decimals need a point"),
+        ("a;b\n" + "1,5;2\n2.5;3\n" * 9, "'a', row 1: '1,5' is not a number; decimals need a point"),
         ("a,b\n" + "1.5,2\ninf,3\n" * 9, "'a' has an infinity in row 2"),
         ("a,b\n" + "1.5,\n" * 12, "'b' has not one value"),
         ("a,b\n" + "".join(f"{i},name {i}\n" for i in range(30)), "'b' has 30 levels of text"),

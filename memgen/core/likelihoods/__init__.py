@@ -24,7 +24,11 @@ from memgen.core.likelihoods.bernoulli import Bernoulli, BernoulliColumns
 from memgen.core.likelihoods.categorical import Categorical, CategoricalColumns
 from memgen.core.likelihoods.count import Count
 from memgen.core.likelihoods.gaussian import LOG_2PI, Gaussian, GaussianColumns
-from memgen.core.likelihoods.mixed import KINDS, Mixed
+from memgen.core.likelihoods.heavy import HeavyTailed
+from memgen.core.likelihoods.inflated import ZeroInflated
+from memgen.core.likelihoods.integer import Integer
+from memgen.core.likelihoods.mixed import KINDS, Described, Mixed
+from memgen.core.likelihoods.ordinal import Ordinal
 from memgen.core.likelihoods.pixels import DiscretisedLogistic
 from memgen.core.likelihoods.restricted import Given, RestrictedColumns
 from memgen.core.likelihoods.standard import Positive, Real
@@ -48,6 +52,7 @@ __all__ = [
     "Categorical",
     "CategoricalColumns",
     "Count",
+    "Described",
     "DiscretisedLogistic",
     "Distribution",
     "Factorised",
@@ -55,12 +60,16 @@ __all__ = [
     "GaussianColumns",
     "Given",
     "Head",
+    "HeavyTailed",
     "IndependentColumns",
+    "Integer",
     "Likelihood",
     "Mixed",
+    "Ordinal",
     "Positive",
     "Real",
     "RestrictedColumns",
+    "ZeroInflated",
     "check_values",
     "draw",
     "factorised",

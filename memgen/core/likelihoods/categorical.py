@@ -59,11 +59,6 @@ class Categorical(Head):
         self.categories = categories
         self.logits = linear(features, columns * categories)
 
-    @staticmethod
-    def of_levels(features: int, columns: int, floor: float, levels: int) -> Categorical:
-        """A head with the signature of `KINDS`, which is the same for all kinds of columns."""
-        return Categorical(features, columns, levels)
-
     def forward(self, h: Float[Tensor, "*rows features"]) -> CategoricalColumns:
         return CategoricalColumns(self.logits(h).unflatten(-1, (self.columns, self.categories)))
 
@@ -76,9 +71,14 @@ class Categorical(Head):
         set_linear(self.logits, weight / p.unsqueeze(1), torch.log(p))
 
     def check(self, x: Float[Tensor, "*rows columns"]) -> None:
-        if bool(((x < 0) | (x >= self.categories) | (x > x.floor())).any()):
-            low, high = x[~x.isnan()].aminmax()
-            raise MemgenError(
-                f"a categorical likelihood with {self.categories} categories needs whole numbers from 0 to "
-                f"{self.categories - 1}, these values go from {low:g} to {high:g}"
-            )
+        check_codes(x, self.categories, "a categorical likelihood")
+
+
+def check_codes(x: Float[Tensor, "*rows columns"], levels: int, what: str) -> None:
+    """Raise an error unless all values are codes 0, 1, ... of the levels; NaN is missing."""
+    if bool(((x < 0) | (x >= levels) | (x > x.floor())).any()):
+        low, high = x[~x.isnan()].aminmax()
+        raise MemgenError(
+            f"{what} with {levels} categories needs whole numbers from 0 to {levels - 1}, these values go from "
+            f"{low:g} to {high:g}"
+        )

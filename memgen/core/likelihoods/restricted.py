@@ -39,6 +39,12 @@ class Given:
     def ranged(self) -> Bool[Tensor, " D"]:
         return self.low.isfinite() | self.high.isfinite()
 
+    def within(self, limits: Given) -> Given:
+        """The ranges of both, in all columns in which they overlap; in any other column the own one."""
+        low, high = torch.maximum(self.low, limits.low), torch.minimum(self.high, limits.high)
+        both = low < high
+        return Given(self.x, low.where(both, self.low), high.where(both, self.high))
+
 
 def _bounds(columns: int, bounds: dict[int, float], sign: int) -> Float[Tensor, " D"]:
     result = torch.full((columns,), sign * torch.inf, dtype=torch.float64)
@@ -74,6 +80,12 @@ class RestrictedColumns(IndependentColumns):
         # Strictly between the two, or a rounding error might lead to the neighbour of a whole number at the end.
         inside = torch.minimum(torch.maximum(inside, torch.nextafter(low, high)), torch.nextafter(high, low))
         return self.p.icdf(inside.where(self.given.ranged, u)).clamp(self.given.low, self.given.high)
+
+    def sample(self, u: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
+        """A draw; columns without a range are drawn as by p itself, which may have limits of its own."""
+        limits = getattr(self.p, "limits", None)
+        inside = self if limits is None else RestrictedColumns(self.p, self.given.within(limits))
+        return inside.icdf(u).where(self.given.ranged, self.p.sample(u))
 
     def _ends(self) -> tuple[Float[Tensor, "*rows columns"], Float[Tensor, "*rows columns"]]:
         return self.p.cdf(self.given.low), self.p.cdf(self.given.high)
