@@ -11,7 +11,7 @@ import pytest
 from memgen.core.batch import Batch
 from memgen.data.texts import as_texts
 from memgen.tasks import imputation
-from memgen.tasks.columns import column_scores
+from memgen.tasks.columns import quick_column_scores
 from memgen.tasks.scoring import score_rows
 from memgen.web import tables
 from memgen.web.answers import schema_of
@@ -59,7 +59,7 @@ def test_scores_are_those_of_the_tasks(app: Any, served: list[Served]) -> None:
     expected = score_rows(model, rows, n)
     assert found["log_p"] == pytest.approx(expected.log_p.tolist(), abs=0.01)
     assert found["standard_error"] == pytest.approx(expected.standard_error.tolist(), abs=0.01)
-    by_column = column_scores(model, rows, n)
+    by_column = quick_column_scores(model, rows, n)
     assert found["columns"][0][1] is None
     assert found["columns"][1] == pytest.approx(by_column[1].tolist(), abs=0.01)
     assert found["percentile"][2] == 0.0
