@@ -66,7 +66,7 @@ def _numbers(place: Any, found: Synthesis, i: int) -> list[dict[str, Any]]:
     ]
 
 
-def borders(real: Values) -> Values:
+def borders(real: Values) -> Float64[NDArray[np.float64], " borders"]:
     """The borders of the intervals: around every value of a few whole numbers, else at equal distances."""
     low, high = np.quantile(real, [0.005, 0.995])
     if (real == real.round()).all() and high - low <= 2 * BARS:
@@ -140,7 +140,7 @@ def privacy_figure(found: Synthesis) -> Figure:
     return Figure("privacy", caption, drawn, values={"test": held.tolist(), "synthetic": synthetic.tolist()})
 
 
-def known(values: Values) -> Values:
+def known(values: Values) -> Float64[NDArray[np.float64], " known"]:
     return values[~np.isnan(values)]
 
 
