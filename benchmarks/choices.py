@@ -21,15 +21,15 @@ def names_of(text: str, known: Iterable[str], what: str) -> list[str]:
 def installed_tables(text: str) -> list[str]:
     """The names that --tables means, without those whose package is absent, which get a line each."""
     sets = {"choosing": list(CHOOSING), "reporting": list(REPORTING)}
-    found = []
+    installed = []
     for name in sets.get(text) or names_of(text, TABLES, "tables"):
         try:
             load(name)
         except AbsentError as error:
             print(f"table {name} is left out: {error}")
         else:
-            found.append(name)
-    return found
+            installed.append(name)
+    return installed
 
 
 def installed_methods(text: str, known: Iterable[str], module: str) -> list[str]:

@@ -149,14 +149,14 @@ class Encoder(NamedTuple):
     def decode(self, codes: np.ndarray) -> pd.DataFrame:
         """The columns come out with the numbers first."""
         many = len(self.centre)
-        found = pd.DataFrame(codes[:, :many], columns=self.centre.index) * self.scale + self.centre
+        table = pd.DataFrame(codes[:, :many], columns=self.centre.index) * self.scale + self.centre
         for name, levels in self.levels.items():
             start, many = many, many + len(levels) - self.left_out
             indicators = codes[:, start:many]
             if self.left_out:
                 indicators = np.column_stack([indicators, 1 - indicators.sum(1)])
-            found[name] = levels[indicators.argmax(1)].astype(object)
-        return found
+            table[name] = levels[indicators.argmax(1)].astype(object)
+        return table
 
 
 def by_codes(imputer: Any, x: pd.DataFrame, left_out: int) -> pd.DataFrame:
@@ -199,37 +199,37 @@ METHODS: dict[str, Callable[[pd.DataFrame, int], pd.DataFrame]] = {
 USUAL = ("mean", "knn", "ridge", "trees", "memgen")
 
 
-def nrmse(truth: pd.DataFrame, found: pd.DataFrame, missing: np.ndarray) -> float | None:
+def nrmse(truth: pd.DataFrame, completed: pd.DataFrame, missing: np.ndarray) -> float | None:
     """sqrt(mean over missing numeric cells of ((found - truth) / sd of the column)²); None if there are none."""
     names = numeric_columns(truth)
-    errors = ((found[names].astype("float64") - truth[names]) / truth[names].std(ddof=0)).to_numpy()
+    errors = ((completed[names].astype("float64") - truth[names]) / truth[names].std(ddof=0)).to_numpy()
     squares = errors[missing[:, truth.columns.isin(names)]] ** 2
     return float(np.sqrt(squares.mean())) if len(squares) else None
 
 
-def accuracy(truth: pd.DataFrame, found: pd.DataFrame, missing: np.ndarray) -> float | None:
+def accuracy(truth: pd.DataFrame, completed: pd.DataFrame, missing: np.ndarray) -> float | None:
     """The fraction of missing categorical cells that are right; None if there are none."""
     names = categorical_columns(truth)
-    hits = (found[names].astype(str) == truth[names]).to_numpy()[missing[:, truth.columns.isin(names)]]
+    hits = (completed[names].astype(str) == truth[names]).to_numpy()[missing[:, truth.columns.isin(names)]]
     return float(hits.mean()) if len(hits) else None
 
 
-def classifier(truth: pd.DataFrame, found: pd.DataFrame, y: np.ndarray | None, seed: int) -> float | None:
+def classifier(truth: pd.DataFrame, completed: pd.DataFrame, y: np.ndarray | None, seed: int) -> float | None:
     """Accuracy in five folds; the indicators are those of the complete table, for all methods alike."""
     if y is None:
         return None
     folds = StratifiedKFold(5, shuffle=True, random_state=seed)
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-    return float(cross_val_score(model, Encoder.of(truth).encode(found), y, cv=folds).mean())
+    return float(cross_val_score(model, Encoder.of(truth).encode(completed), y, cv=folds).mean())
 
 
 def impute(x: pd.DataFrame, missing: np.ndarray, method: str, seed: int) -> tuple[pd.DataFrame, float, int]:
     """The completed table, with every observed cell as it was; seconds; how many warnings of no convergence."""
-    holes = x.mask(missing)
+    incomplete = x.mask(missing)
     clock = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
-        filled = METHODS[method](holes, seed)
+        filled = METHODS[method](incomplete, seed)
     seconds = time.perf_counter() - clock
     others = [one for one in caught if not issubclass(one.category, ConvergenceWarning)]
     for one in others:
@@ -243,11 +243,11 @@ def measure(cell: Cell) -> Row:
     """All metrics of one method on one table under one mask."""
     x, y = load(cell.table)
     missing = missing_cells(cell.table, cell.setting, cell.seed)
-    found, seconds, unconverged = impute(x, missing, cell.method, cell.seed)
+    completed, seconds, unconverged = impute(x, missing, cell.method, cell.seed)
     return {
-        "nrmse": nrmse(x, found, missing),
-        "accuracy": accuracy(x, found, missing),
-        "classifier": classifier(x, found, y, cell.seed),
+        "nrmse": nrmse(x, completed, missing),
+        "accuracy": accuracy(x, completed, missing),
+        "classifier": classifier(x, completed, y, cell.seed),
         "seconds": seconds,
         "missing": float(missing.mean()),
         "unconverged": unconverged,

@@ -41,9 +41,9 @@ def tell(pattern: str, name: str, result: Imputation, mse: SquaredError, seconds
     return {"pattern": pattern, "method": name, **numbers, "seconds": seconds}
 
 
-def difference(name: str, found: dict[str, Imputation], x: Tensor, missing: Tensor) -> None:
+def difference(name: str, by_method: dict[str, Imputation], x: Tensor, missing: Tensor) -> None:
     """This method minus the default, paired over images."""
-    a, b = found[name], found[DEFAULT]
+    a, b = by_method[name], by_method[DEFAULT]
     squares = [((one.mean - x) ** 2).where(missing, 0).sum(-1) / missing.sum(-1).double().mean() for one in (a, b)]
     mse, log_p = squares[0] - squares[1], a.log_p - b.log_p
     print(
@@ -68,10 +68,10 @@ def main() -> None:
     print(f"{options.steps} decoder passes, the last {kept} states kept")
     print(f"{'pattern':<10} {'method':<12} {'mse':>16} {'log p(missing)':>18} {'carried by':>10} {'seconds':>8}")
     rows = []
-    methods = [name for name, own in METHODS.items() if saved.model.mask or not own.masked]
+    methods = [name for name, entry in METHODS.items() if saved.model.mask or not entry.masked]
     for pattern in scaled_patterns(data.shape):
         missing = missing_entries(pattern, data.shape, x.shape[1], len(x), seed=options.seed)
-        found: dict[str, Imputation] = {}
+        by_method: dict[str, Imputation] = {}
         for name in ("paper-last", *methods):
             clock = time.perf_counter()
             keep = 1 if name == "paper-last" else kept
@@ -79,10 +79,10 @@ def main() -> None:
             result = impute(saved.model, Batch(x, ~missing), method, steps=options.steps, keep=keep, seed=options.seed)
             seconds = time.perf_counter() - clock
             rows.append(tell(pattern, name, result, squared_error(result.mean, x, missing), seconds))
-            found[name] = result
-        for name in found:
+            by_method[name] = result
+        for name in by_method:
             if name != DEFAULT:
-                difference(name, found, x, missing)
+                difference(name, by_method, x, missing)
     print(json.dumps({"steps": options.steps, "examples": len(x), "threads": torch.get_num_threads(), "rows": rows}))
 
 

@@ -39,7 +39,7 @@ class OverError(Exception):
 
 
 def train(recipe: Recipe, data: Dataset, seconds: float) -> tuple[DGM, int]:
-    """A model after so many seconds of training, with its statistics, and how many steps it made."""
+    """A model after a number of seconds of training, with its statistics, and how many steps it made."""
     model = build(recipe)
     end = time.perf_counter() + seconds
     done = 0
@@ -61,15 +61,15 @@ def train(recipe: Recipe, data: Dataset, seconds: float) -> tuple[DGM, int]:
 
 def gradients(model: DGM, batch: Batch, name: str, samples: int, draws: int) -> Tensor:
     """(draws, parameters), each draw with its own noise."""
-    own = torch.Generator().manual_seed(NAMES.index(name))
-    found = []
+    generator = torch.Generator().manual_seed(NAMES.index(name))
+    gradients_of_draws = []
     for _ in range(draws):
         model.zero_grad()
-        noise = model.noise(samples + (name in CHOOSING), len(batch.x), own)
+        noise = model.noise(samples + (name in CHOOSING), len(batch.x), generator)
         ESTIMATORS[name](model, batch, noise, importance, 1.0).surrogate.mean().backward()
         parts = [torch.zeros_like(p) if p.grad is None else p.grad for k, p in model.named_parameters() if _counts(k)]
-        found.append(torch.cat([part.flatten() for part in parts]))
-    return torch.stack(found)
+        gradients_of_draws.append(torch.cat([part.flatten() for part in parts]))
+    return torch.stack(gradients_of_draws)
 
 
 def _counts(name: str) -> bool:
@@ -87,14 +87,14 @@ def compare_gradients(model: DGM, data: Dataset, samples: int, draws: int) -> No
     grey = data.rows("train")[:100]
     batch = Batch((torch.rand(grey.shape, generator=torch.Generator().manual_seed(9)) < grey).float())
     with flushed_denormals():
-        found = {name: moments(gradients(model, batch, name, samples, draws)) for name in NAMES}
-    wanted, variance = found["plain"]
-    size = float(wanted.norm() ** 2) - variance / draws
+        by_estimator = {name: moments(gradients(model, batch, name, samples, draws)) for name in NAMES}
+    expected, variance = by_estimator["plain"]
+    size = float(expected.norm() ** 2) - variance / draws
     print(f"gradients over {draws} draws; |mean of plain| = {math.sqrt(max(size, 0)):.3f}")
-    for name, (mean, own) in found.items():
-        square = float((mean - wanted).norm() ** 2) - (own + variance) / draws
+    for name, (mean, own_variance) in by_estimator.items():
+        square = float((mean - expected).norm() ** 2) - (own_variance + variance) / draws
         bias = "" if name == "plain" else f"bias {math.copysign(math.sqrt(abs(square) / size), square):+.3f}, "
-        print(f"{name:14s} {bias}variance {own / variance:.2f} x plain's")
+        print(f"{name:14s} {bias}variance {own_variance / variance:.2f} x plain's")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What each piece of the fast training step is worth: how many times as long a step takes without it.
+"""The gain from each piece of the fast training step: how many times as long a step takes without it.
 
     python -m benchmarks.pieces [--recipe mnist-mem-vae] [--samples 1] [--rounds 9] [--steps 15] [--compile]
 
@@ -94,19 +94,19 @@ def main() -> None:
     columns = build(recipe).likelihood.columns
     if columns != rows.shape[1]:
         rows, what = torch.randint(256, (1000, columns)) / 256, "random rows"
-    own = step_of(rows, recipe)
-    cases: dict[str, tuple[Callable[[bool], None], tuple[str, ...]]] = {"all of it": (own, ())}
+    fast_step = step_of(rows, recipe)
+    cases: dict[str, tuple[Callable[[bool], None], tuple[str, ...]]] = {"all of it": (fast_step, ())}
     for piece in PIECES:
-        cases[f"without {piece}"] = own, (piece,)
+        cases[f"without {piece}"] = fast_step, (piece,)
     if torch.get_num_threads() > 1:
         cases[f"without {DIVIDED}"] = whole_step(rows, recipe), ()
-    cases["without any of these"] = own, PIECES
+    cases["without any of these"] = fast_step, PIECES
     if options.compile:
         cases["torch.compile of the loss"] = step_of(rows, recipe, compiled=True), ()
     blocks: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(30):
         with without():
-            own(True)
+            fast_step(True)
     for _ in range(options.rounds):
         for name, (step, pieces) in cases.items():
             with without(*pieces):

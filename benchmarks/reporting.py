@@ -24,7 +24,7 @@ from benchmarks.tables import TABLES
 
 OUTCOMES = ("better", "worse", "within error", "no value")
 LEVEL = 0.95
-"""A difference counts for somebody when its confidence interval (Student's t) of this level does not hold 0."""
+"""A difference counts as a win when its confidence interval (Student's t) of this level does not hold 0."""
 
 Row = dict[str, Any]
 Runs = dict[str, list[np.ndarray]]
@@ -98,10 +98,10 @@ def cell_of(row: Row) -> Cell:
 
 def collect(cells: Sequence[Cell], store: Store, measure: Callable[[Cell], Row]) -> bool:
     """Measure every cell that is not kept yet, with a line each; False after Ctrl-C, with what was measured kept."""
-    wanted = [cell for cell in cells if not store.done(cell)]
-    print(f"{len(cells)} cells, {len(cells) - len(wanted)} of them kept from before", flush=True)
+    missing = [cell for cell in cells if not store.done(cell)]
+    print(f"{len(cells)} cells, {len(cells) - len(missing)} of them kept from before", flush=True)
     try:
-        for i, cell in enumerate(wanted, 1):
+        for i, cell in enumerate(missing, 1):
             clock = time.perf_counter()
             try:
                 numbers = measure(cell)
@@ -110,7 +110,7 @@ def collect(cells: Sequence[Cell], store: Store, measure: Callable[[Cell], Row])
             store.add(cell, numbers)
             text = numbers.get("failure") or short(numbers)
             print(
-                f"{i}/{len(wanted)} {' '.join(map(str, cell))}: {text} [{time.perf_counter() - clock:.1f} s]",
+                f"{i}/{len(missing)} {' '.join(map(str, cell))}: {text} [{time.perf_counter() - clock:.1f} s]",
                 flush=True,
             )
     except KeyboardInterrupt:
@@ -145,16 +145,16 @@ def gather(rows: Iterable[Row], metric: Metric) -> dict[tuple[str, str], Runs]:
         if value is not None:
             runs = by_seed.setdefault((row["table"], row["setting"]), {}).setdefault(row["method"], {})
             runs[int(row["seed"])] = np.atleast_1d(np.asarray(value, dtype=np.float64))
-    found: dict[tuple[str, str], Runs] = {}
+    gathered: dict[tuple[str, str], Runs] = {}
     for key, methods in by_seed.items():
         seeds = sorted({seed for runs in methods.values() for seed in runs})
-        found[key] = {m: [runs[seed] for seed in seeds] for m, runs in methods.items() if len(runs) == len(seeds)}
-    return found
+        gathered[key] = {m: [runs[seed] for seed in seeds] for m, runs in methods.items() if len(runs) == len(seeds)}
+    return gathered
 
 
-def in_order(found: Iterable[tuple[str, str]], settings: Sequence[str]) -> list[tuple[str, str]]:
+def in_order(cells: Iterable[tuple[str, str]], settings: Sequence[str]) -> list[tuple[str, str]]:
     names = list(TABLES)
-    return sorted(found, key=lambda key: (names.index(key[0]), settings.index(key[1])))
+    return sorted(cells, key=lambda key: (names.index(key[0]), settings.index(key[1])))
 
 
 def best(runs: Runs, metric: Metric) -> str:
@@ -180,11 +180,11 @@ def verdicts(rows: Sequence[Row], metrics: Sequence[Metric], settings: Sequence[
     methods = {row["method"] for row in rows}
     if OURS not in methods or len(methods) == 1:
         return []
-    found = []
+    judged = []
     for metric in (metric for metric in metrics if metric.contest):
         cells = gather(rows, metric)
-        found += [verdict(key, cells[key], metric) for key in in_order(cells, settings)]
-    return found
+        judged += [verdict(key, cells[key], metric) for key in in_order(cells, settings)]
+    return judged
 
 
 def ranks(runs: Runs, methods: Sequence[str], metric: Metric) -> list[float]:
@@ -236,12 +236,12 @@ def average_sheets(
     return [Sheet("Averages over tables", header, means), Sheet("Average ranks (1 is best)", header, orders)]
 
 
-def contest_sheet(found: Sequence[Verdict], metrics: Sequence[Metric], settings: Sequence[str]) -> Sheet:
+def contest_sheet(judged: Sequence[Verdict], metrics: Sequence[Metric], settings: Sequence[str]) -> Sheet:
     """How often memgen was better, worse, or within error of the best other method of the cell, or failed."""
     lines = []
     for metric in metrics:
         for setting in (*settings, "all"):
-            mine = [one.outcome for one in found if one.metric == metric.name and setting in (one.setting, "all")]
+            mine = [one.outcome for one in judged if one.metric == metric.name and setting in (one.setting, "all")]
             if mine:
                 lines.append([metric.name, setting, *[str(mine.count(outcome)) for outcome in OUTCOMES]])
     title = f"{OURS} against the best other method of each cell ({LEVEL:.0%} interval of the paired difference)"
@@ -272,6 +272,6 @@ def finish(options: argparse.Namespace, store: Store, cells: Sequence[Cell], met
     if options.json:
         each = {metric.each for metric in metrics}
         numbers = [{name: value for name, value in row.items() if name not in each} for row in rows]
-        found = [one._asdict() for one in verdicts([r for r in rows if "failure" not in r], metrics, settings)]
-        known = [{name: value if value == value else None for name, value in one.items()} for one in found]  # no NaN
+        judged = [one._asdict() for one in verdicts([r for r in rows if "failure" not in r], metrics, settings)]
+        known = [{name: value if value == value else None for name, value in one.items()} for one in judged]  # no NaN
         options.json.write_text(json.dumps({**surroundings(), "rows": numbers, "verdicts": known}, indent=1))

@@ -128,8 +128,8 @@ def keel(path: Path) -> pd.DataFrame:
     """A file in KEEL's format: lines `@attribute name kind`, then the rows."""
     lines = path.read_text().splitlines()
     start = next(i for i, line in enumerate(lines) if line.lower().startswith("@data"))
-    found = [re.match(r"@attribute\s+([^\s{\[]+)", line, re.IGNORECASE) for line in lines[:start]]
-    names = [match[1] for match in found if match]
+    matches = [re.match(r"@attribute\s+([^\s{\[]+)", line, re.IGNORECASE) for line in lines[:start]]
+    names = [match[1] for match in matches if match]
     return pd.read_csv(path, skiprows=start + 1, names=names, skipinitialspace=True, na_values=["?", "<null>"])
 
 

@@ -8,8 +8,8 @@
 ...     print(epoch.epoch, epoch.bound < 0)
 1 True
 2 True
->>> memgen.log_likelihood(model, data.fixed("test"), samples=50).log_p.shape
-torch.Size([300])
+>>> memgen.log_likelihood(model, data.fixed("test", 50), samples=20).log_p.shape
+torch.Size([50])
 >>> memgen.sample(model, 16).shape
 torch.Size([16, 64])
 """

@@ -120,14 +120,14 @@ def jobs(options: SimpleNamespace) -> dict[str, Job | None]:
     """What is asked for, in order, by name; None stands for the sweep of slots. The group of Frey faces is about the
     difference over five splits, so it has them all; a single row has them if that is said.
     """
-    found: dict[str, Job | None] = {}
+    chosen: dict[str, Job | None] = {}
     asked = {*options.rows}
     single = options.status or options.ship
     every = options.splits or (not single and {"frey", "all"} & {*(options.rows or ["all"])})
     for name in expand(options.rows):
         if name == SWEEP:
             if options.seed == SEED and options.schedule is None:
-                found[SWEEP] = None
+                chosen[SWEEP] = None
             elif name in asked:
                 raise MemgenError(f"--seed and --schedule do not go with {SWEEP}")
             continue
@@ -140,10 +140,10 @@ def jobs(options: SimpleNamespace) -> dict[str, Job | None]:
         splits = range(SPLITS) if row.table == FREY and every else (0,)
         for split in splits:
             job = Job(row, schedule, options.seed, split)
-            found[job.name] = job
-    if not found:
+            chosen[job.name] = job
+    if not chosen:
         raise MemgenError(f"none of {', '.join(options.rows)} has a {options.schedule} schedule")
-    return found
+    return chosen
 
 
 @contextmanager
@@ -169,11 +169,11 @@ def budget(seconds: float | None) -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGALRM, before)
 
 
-def tell(found: dict[str, Any]) -> None:
-    epochs, seconds = trained_for(found)
+def tell(result: dict[str, Any]) -> None:
+    epochs, seconds = trained_for(result)
     say(
-        f"  {number(found[found['compared']], found['difference_standard_error'])} nats (paper {found['paper']:g}, "
-        f"difference {found['difference']:+.2f}), {epochs} epochs in {seconds}",
+        f"  {number(result[result['compared']], result['difference_standard_error'])} nats (paper {result['paper']:g}, "
+        f"difference {result['difference']:+.2f}), {epochs} epochs in {seconds}",
     )
 
 
@@ -185,20 +185,20 @@ def status(options: SimpleNamespace, place: Place) -> dict[str, Any]:
     say(f"{'row':<{width}} {'paper':>9} {'ours':>17} {'ours - paper':>12} {'training':>9}  state")
     for name, job in asked.items():
         if job is None:
-            said = "not done" if swept(place.results) is None else "done"
-            say(f"{name:<{width}} {'':>9} {'':>17} {'':>12} {'':>9}  {said}")
-            lines.append({"row": name, "state": said})
+            progress = "not done" if swept(place.results) is None else "done"
+            say(f"{name:<{width}} {'':>9} {'':>17} {'':>12} {'':>9}  {progress}")
+            lines.append({"row": name, "state": progress})
             continue
-        found, said = read_result(job.result(place)), state(job, place)
+        result, progress = read_result(job.result(place)), state(job, place)
         ours = difference = seconds = ""
-        if found is not None:
-            ours = number(found[found["compared"]], found["difference_standard_error"])
-            difference = number(found["difference"], sign=True)
-            seconds = duration(found["seconds"] + sum(leg["seconds"] for leg in found["before"]))
-        more = len(list((place.results / "seeds" / job.row.name).glob("*.json"))) if job.main else 0
-        text = f"{said}; {more} more in {place.results / 'seeds' / job.row.name}" if more else said
+        if result is not None:
+            ours = number(result[result["compared"]], result["difference_standard_error"])
+            difference = number(result["difference"], sign=True)
+            seconds = duration(result["seconds"] + sum(leg["seconds"] for leg in result["before"]))
+        others = len(list((place.results / "seeds" / job.row.name).glob("*.json"))) if job.main else 0
+        text = f"{progress}; {others} more in {place.results / 'seeds' / job.row.name}" if others else progress
         say(f"{name:<{width}} {job.row.paper:>9.2f} {ours:>17} {difference:>12} {seconds:>9}  {text}")
-        lines.append({"row": job.row.name, "job": name, "paper": job.row.paper, "state": said, "result": found})
+        lines.append({"row": job.row.name, "job": name, "paper": job.row.paper, "state": progress, "result": result})
     return {"rows": lines}
 
 
@@ -207,30 +207,31 @@ def verify_rows(options: SimpleNamespace, place: Place) -> dict[str, Any]:
         raise MemgenError(f"which row? In the zoo are: {', '.join(models.names()) or 'none yet'}")
     for name in options.rows:
         models.resolve(models.PREFIX + name)
-    found = []
+    verified = []
     for name in options.rows:
-        own = verify(name, options.limit, choose_device(place.device))
-        found.append(own)
+        result = verify(name, options.limit, choose_device(place.device))
+        verified.append(result)
         say(
-            f"{name}: {own['log_likelihood']:.3f} nats on {own['examples']:,} examples, K = {own['samples']:,}; "
-            f"measured before: {own['expected']:.3f}, difference {own['difference']:+.4f}; good",
+            f"{name}: {result['log_likelihood']:.3f} nats on {result['examples']:,} examples, "
+            f"K = {result['samples']:,}; measured before: {result['expected']:.3f}, "
+            f"difference {result['difference']:+.4f}; good",
         )
-    return {"verified": found}
+    return {"verified": verified}
 
 
 def ship_rows(options: SimpleNamespace, place: Place) -> dict[str, Any]:
     if not options.rows:
         raise MemgenError("which row? python -m reproduction --ship ROW")
-    found = []
+    shipped = []
     for name, job in jobs(options).items():
         if job is None:
             raise MemgenError(f"{name} is no row with weights to ship")
-        own = ship(job, place)
-        found.append(own)
-        precision = "half" if own["half_precision"] else "full"
-        size = f"{own['bytes']:,} bytes, {precision} precision"
-        say(f"{own['name']}: {size} ({own['change']:+.4f} nats in half)")
-    return {"shipped": found}
+        model = ship(job, place)
+        shipped.append(model)
+        precision = "half" if model["half_precision"] else "full"
+        size = f"{model['bytes']:,} bytes, {precision} precision"
+        say(f"{model['name']}: {size} ({model['change']:+.4f} nats in half)")
+    return {"shipped": shipped}
 
 
 @click.command(

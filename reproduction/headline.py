@@ -69,9 +69,9 @@ def curve(saved: Saved, x: Float[Tensor, "N D"]) -> Numbers:
 
 def known(results: Path, name: str, saved: Saved) -> Numbers:
     """What is stored about these weights."""
-    found = (read_json(results / FILE) or {}).get(name, {})
+    stored = (read_json(results / FILE) or {}).get(name, {})
     empty = {"weights_sha256": saved.sha256, "samples": SAMPLES, "binarisations": {}, "curve": {}}
-    return found if found.get("weights_sha256") == saved.sha256 and found.get("samples") == SAMPLES else empty
+    return stored if stored.get("weights_sha256") == saved.sha256 and stored.get("samples") == SAMPLES else empty
 
 
 def add(results: Path, name: str, saved: Saved, part: str, key: str, value: Any) -> None:
@@ -83,11 +83,11 @@ def add(results: Path, name: str, saved: Saved, part: str, key: str, value: Any)
 
 def note_looks(results: Path, name: str) -> None:
     """Add the looks at test data to the ledger."""
-    found, shipped = (read_json(results / FILE) or {})[name], zoo.result(name)
-    others = [mean for seed, mean in found["binarisations"].items() if seed != str(BINARISATION_SEED)]
+    scores, shipped = (read_json(results / FILE) or {})[name], zoo.result(name)
+    others = [mean for seed, mean in scores["binarisations"].items() if seed != str(BINARISATION_SEED)]
     looks = (
         (SAMPLES, 10_000, sum(others) / len(others), "ten other binarisations; the number is their mean"),
-        (CURVE_SAMPLES, CURVE_IMAGES, found["curve"]["bounds"][str(CURVE_SAMPLES)], "how the bound grows with K"),
+        (CURVE_SAMPLES, CURVE_IMAGES, scores["curve"]["bounds"][str(CURVE_SAMPLES)], "how the bound grows with K"),
     )
     lines = [
         {
@@ -103,7 +103,7 @@ def note_looks(results: Path, name: str) -> None:
             "number": value,
             "reason": f"{why}; nothing rests on it",
             "extended_after": None,
-            "weights_sha256": found["weights_sha256"],
+            "weights_sha256": scores["weights_sha256"],
         }
         for samples, examples, value, why in looks
     ]
@@ -114,7 +114,7 @@ def note_looks(results: Path, name: str) -> None:
 def section(results: Path) -> str:
     """The part of the page."""
     document = read_json(results / FILE) or {}
-    whole = {name: found for name, found in document.items() if "samples" in found["curve"]}
+    whole = {name: scores for name, scores in document.items() if "samples" in scores["curve"]}
     if not whole:
         return ""
     return "\n\n".join(
@@ -124,7 +124,7 @@ def section(results: Path) -> str:
             f"of the 10,000 images (`python -m reproduction.headline`):",
             grid(
                 ("model", "the usual seed", "ten others: mean", "standard deviation", "lowest", "highest"),
-                (_spread(name, found) for name, found in whole.items()),
+                (_spread(name, scores) for name, scores in whole.items()),
             ),
             f"The mean bound on log p(x) with K samples, on the first {CURVE_IMAGES:,} test images of the usual seed. "
             "At K = 1 it is the ELBO.",
@@ -133,17 +133,18 @@ def section(results: Path) -> str:
     )
 
 
-def _spread(name: str, found: Numbers) -> list[str]:
-    usual = found["binarisations"][str(BINARISATION_SEED)]
-    others = torch.tensor([mean for seed, mean in found["binarisations"].items() if seed != str(BINARISATION_SEED)])
+def _spread(name: str, scores: Numbers) -> list[str]:
+    usual = scores["binarisations"][str(BINARISATION_SEED)]
+    others = torch.tensor([mean for seed, mean in scores["binarisations"].items() if seed != str(BINARISATION_SEED)])
     numbers = (usual, others.mean(), others.std(correction=1), others.min(), others.max())
     return [ROWS[name].model, *(number(float(value)) for value in numbers)]
 
 
 def _curves(whole: dict[str, Numbers]) -> str:
-    counts = sorted({int(K) for found in whole.values() for K in found["curve"]["bounds"]})
+    counts = sorted({int(K) for scores in whole.values() for K in scores["curve"]["bounds"]})
     rows = (
-        [ROWS[name].model, *(number(found["curve"]["bounds"][str(K)]) for K in counts)] for name, found in whole.items()
+        [ROWS[name].model, *(number(scores["curve"]["bounds"][str(K)]) for K in counts)]
+        for name, scores in whole.items()
     )
     return grid(["model", *(f"K = {K:,}" for K in counts)], rows)
 

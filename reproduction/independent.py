@@ -63,15 +63,15 @@ def layers(w: Weights, recipe: dict[str, str], net: str, h: Array) -> Array:
 
 def log_likelihood(w: Weights, recipe: dict[str, str], x: Array, noise: Array) -> Array:
     """log p(x) of every row, by standard normal noise (rows, K, d)."""
-    h, found = layers(w, recipe, "q.0", x), []
+    h, log_p = layers(w, recipe, "q.0", x), []
     mean, log_variance = linear(w, "q.0.head.mean", h), linear(w, "q.0.head.log_variance", h)
     for row, mu, s, eps in zip(x, mean, log_variance, noise, strict=True):
         z = mu + np.exp(0.5 * s) * eps
         logits = linear(w, "p.0.head.logits", layers(w, recipe, "p.0", z))
         log_p_x = (row * logits - np.logaddexp(0, logits)).sum(1)
         log_w = log_p_x - 0.5 * (z**2).sum(1) + 0.5 * (eps**2 + s).sum(1)  # the log(2 pi) of p(z) and q(z|x) cancel
-        found.append(np.logaddexp.reduce(log_w) - np.log(len(eps)))
-    return np.array(found)
+        log_p.append(np.logaddexp.reduce(log_w) - np.log(len(eps)))
+    return np.array(log_p)
 
 
 def images(data: str, folder: Path) -> Array:

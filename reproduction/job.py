@@ -44,9 +44,9 @@ class Job:
 
     @property
     def recipe(self) -> Recipe:
-        found = self.row.recipe(self.schedule).override(f"training.seed={self.seed}")
-        found = with_likelihood(found, likelihood_name(found))
-        return found.override(f"data.name={found.data.name}-{self.split}") if self.split else found
+        recipe = self.row.recipe(self.schedule).override(f"training.seed={self.seed}")
+        recipe = with_likelihood(recipe, likelihood_name(recipe))
+        return recipe.override(f"data.name={recipe.data.name}-{self.split}") if self.split else recipe
 
     @property
     def name(self) -> str:
@@ -104,17 +104,17 @@ def read_json(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        found = json.loads(path.read_text("utf-8"))
+        table = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         raise MemgenError(f"{path} is damaged: it is not JSON; bring back the last good one, or delete it") from None
-    if not isinstance(found, dict):
+    if not isinstance(table, dict):
         raise MemgenError(f"{path} is damaged: it is not a table; bring back the last good one, or delete it")
-    return found
+    return table
 
 
 def read_result(path: Path) -> dict[str, Any] | None:
     """A job's result as it is written; None if there is none yet."""
-    found = read_json(path)
-    if found is not None and (lacking := [key for key in NEEDED if key not in found]):
+    result = read_json(path)
+    if result is not None and (lacking := [key for key in NEEDED if key not in result]):
         raise MemgenError(f"{path} is damaged: it has no {lacking[0]}; bring back the last good one, or delete it")
-    return found
+    return result

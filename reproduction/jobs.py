@@ -89,11 +89,11 @@ def train_folder(
 def reproduce(job: Job, place: Place) -> dict[str, Any]:
     """Everything about a job, kept as it comes; what is there already is not done again."""
     path = job.result(place)
-    found = read_result(path)
-    if found is not None and current(job, found):
-        lacking, there = missing(job, found), (job.run(place) / CHECKPOINT).exists()
-        if not lacking and (not there or examples(job, place, LIKELIHOOD, found["weights_sha256"])):
-            return found
+    record = read_result(path)
+    if record is not None and current(job, record):
+        lacking, there = missing(job, record), (job.run(place) / CHECKPOINT).exists()
+        if not lacking and (not there or examples(job, place, LIKELIHOOD, record["weights_sha256"])):
+            return record
         if not there:
             raise MemgenError(
                 f"{path} lacks {', '.join(lacking)}, and its run is not in {place.runs}: to train it again would "
@@ -101,34 +101,34 @@ def reproduce(job: Job, place: Place) -> dict[str, Any]:
             )
     run, saved = train(job, place)
     data = data_of(saved)
-    if found is not None and current(job, found) and found["weights_sha256"] != saved.sha256:
+    if record is not None and current(job, record) and record["weights_sha256"] != saved.sha256:
         raise MemgenError(
             f"{path} was measured with other weights than {run.folder} has, and would be replaced; give other --results"
         )
-    if found is None or not current(job, found):
-        found = about(job, run, saved, data, place)
+    if record is None or not current(job, record):
+        record = about(job, run, saved, data, place)
         result, seconds = score_as(job.row.scorings[0], run, saved, data)
-        found |= compared(job.row, result, seconds)
+        record |= compared(job.row, result, seconds)
         keep_examples(job, place, saved, LIKELIHOOD, {"log_p": result.log_p, "elbo": result.elbo})
-        keep(path, found)
+        keep(path, record)
     if not examples(job, place, LIKELIHOOD, saved.sha256):
         result, _ = score_as(job.row.scorings[0], run, saved, data)
         keep_examples(job, place, saved, LIKELIHOOD, {"log_p": result.log_p, "elbo": result.elbo})
     for scoring in job.row.scorings[1:]:
-        if str(scoring.samples) not in found["more"]:
-            found["more"][str(scoring.samples)] = beside(scoring, job.row.scorings[0], run, saved, data)
-            keep(path, found)
+        if str(scoring.samples) not in record["more"]:
+            record["more"][str(scoring.samples)] = beside(scoring, job.row.scorings[0], run, saved, data)
+            keep(path, record)
     for name in job.analyses:
-        if name not in found["analyses"]:
+        if name not in record["analyses"]:
             numbers, figures, by_example = ANALYSES[name](run, saved, data)
             keep_examples(job, place, saved, name, by_example)
             for figure in figures:
                 make_folder(place.results / "figures")
                 write_atomically(place.results / "figures" / f"{job.shipped_as}-{figure.name}.png", figure.png)
             captions = {f"{job.shipped_as}-{figure.name}.png": figure.caption for figure in figures}
-            found["analyses"][name] = numbers | {"figures": captions}
-            keep(path, found)
-    return found
+            record["analyses"][name] = numbers | {"figures": captions}
+            keep(path, record)
+    return record
 
 
 def examples_of(job: Job, place: Place, analysis: str) -> Path:
@@ -156,37 +156,37 @@ def examples(job: Job, place: Place, analysis: str, weights: str | None) -> dict
         return {}
     numbers, about = load_tensors(path)
     same = about.get("weights_sha256") == weights and about.get("samples") == str(job.row.scorings[0].samples)
-    return {name: own.double() for name, own in numbers.items()} if same else {}
+    return {name: values.double() for name, values in numbers.items()} if same else {}
 
 
-def current(job: Job, found: dict[str, Any]) -> bool:
+def current(job: Job, record: dict[str, Any]) -> bool:
     """Whether a result is of the recipe as it is now, and of those before it."""
-    before = [recipe_sha256(own.recipe) for own in job.chain]
-    own: list[str] = [leg["recipe_sha256"] for leg in found["before"]]
-    return found["recipe_sha256"] == recipe_sha256(job.recipe) and own == before
+    chain = [recipe_sha256(earlier.recipe) for earlier in job.chain]
+    recorded: list[str] = [leg["recipe_sha256"] for leg in record["before"]]
+    return record["recipe_sha256"] == recipe_sha256(job.recipe) and recorded == chain
 
 
-def missing(job: Job, found: dict[str, Any]) -> list[str]:
+def missing(job: Job, record: dict[str, Any]) -> list[str]:
     """What a result does not have yet."""
-    more = [str(scoring.samples) for scoring in job.row.scorings[1:]]
-    lacking = [f"{samples} samples" for samples in more if samples not in found["more"]]
-    return lacking + [name for name in job.analyses if name not in found["analyses"]]
+    counts = [str(scoring.samples) for scoring in job.row.scorings[1:]]
+    lacking = [f"{samples} samples" for samples in counts if samples not in record["more"]]
+    return lacking + [name for name in job.analyses if name not in record["analyses"]]
 
 
-def keep(path: Path, found: dict[str, Any]) -> None:
+def keep(path: Path, record: dict[str, Any]) -> None:
     make_folder(path.parent)
-    write_atomically(path, as_json(found))
+    write_atomically(path, as_json(record))
 
 
 def state(job: Job, place: Place) -> str:
     """How far a job is, in words."""
-    found = read_result(job.result(place))
-    if found is not None and not current(job, found):
+    record = read_result(job.result(place))
+    if record is not None and not current(job, record):
         return "outdated: the recipe has changed since"
-    if found is not None:
-        lacking = missing(job, found)
+    if record is not None:
+        lacking = missing(job, record)
         return "done" if not lacking else f"scored; to do: {', '.join(lacking)}"
-    begun = next((own for own in (job, *reversed(job.chain)) if (own.run(place) / CHECKPOINT).exists()), None)
+    begun = next((link for link in (job, *reversed(job.chain)) if (link.run(place) / CHECKPOINT).exists()), None)
     if begun is None:
         return "not begun"
     run = Run.open(begun.run(place))

@@ -45,8 +45,8 @@ def entries(results: Path) -> list[Entry]:
 def update(job: Job, place: Place) -> None:
     """Add a line for everything that a job has scored on test data and that has no line yet."""
     result = read_result(job.result(place))
-    if result is not None and (found := added(result, entries(place.results))):
-        write(place.results, [*entries(place.results), *found])
+    if result is not None and (lines := added(result, entries(place.results))):
+        write(place.results, [*entries(place.results), *lines])
 
 
 def added(result: dict[str, Any], before: list[Entry]) -> list[Entry]:
@@ -58,19 +58,19 @@ def added(result: dict[str, Any], before: list[Entry]) -> list[Entry]:
 
 def scores(result: dict[str, Any]) -> list[tuple[str, int | None, int | None, float | None]]:
     """Every scoring of test data in a result: what, samples, examples, number."""
-    found = [
+    scorings = [
         (LIKELIHOOD, scoring["samples"], scoring["examples"], scoring[result["compared"]])
         for scoring in likelihoods(result)
     ]
     analyses = result["analyses"]
     if (scoring := analyses.get("imputation")) is not None:
         errors = scoring["patterns"].get("rect-12", {}).get("batch_statistics", {})
-        found.append(("imputation", None, scoring["examples"], errors.get("mse")))
+        scorings.append(("imputation", None, scoring["examples"], errors.get("mse")))
     if (scoring := analyses.get("svm")) is not None:
-        found.append(("svm", None, None, 100 * scoring["accuracy"]))
+        scorings.append(("svm", None, None, 100 * scoring["accuracy"]))
     if (scoring := analyses.get("memory")) is not None:
-        found.append(("inspection", None, scoring["rows"], None))
-    return found
+        scorings.append(("inspection", None, scoring["rows"], None))
+    return scorings
 
 
 def likelihoods(result: dict[str, Any]) -> list[dict[str, Any]]:
@@ -143,8 +143,8 @@ def write(results: Path, lines: list[Entry]) -> None:
 
 def marks(results: Path) -> dict[str, float]:
     """The weights whose training was extended after a test number was known -> that number."""
-    found = [line for line in entries(results) if line["extended_after"] is not None]
-    return {line["weights_sha256"]: float(line["extended_after"]) for line in found if line["weights_sha256"]}
+    extended = [line for line in entries(results) if line["extended_after"] is not None]
+    return {line["weights_sha256"]: float(line["extended_after"]) for line in extended if line["weights_sha256"]}
 
 
 def page(lines: list[Entry]) -> str:

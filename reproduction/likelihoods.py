@@ -128,8 +128,8 @@ def total(pair: tuple[str, str], entries: list[dict[str, Any]], schedule: str) -
     mean = over(entries, schedule)
     n, kind = mean["trainings"], mean["over"]
     values = number(mean["mean"], mean["standard_error"], 2, sign=True)
-    said = better(mean["mean"], mean["standard_error"], n)
-    return (f"{n} {kind if n > 1 else kind.removesuffix('s')}", values, number(of_paper(pair), sign=True), said)
+    verdict = better(mean["mean"], mean["standard_error"], n)
+    return (f"{n} {kind if n > 1 else kind.removesuffix('s')}", values, number(of_paper(pair), sign=True), verdict)
 
 
 def of_paper(pair: tuple[str, str]) -> float:

@@ -38,7 +38,7 @@ def digits_of(row: Row) -> int:
 
 def gap(result: dict[str, Any]) -> float:
     """Ours minus the paper's, with as many samples as in the paper where these were taken."""
-    return float(result["difference"] + max((more["gain"] for more in result["more"].values()), default=0.0))
+    return float(result["difference"] + max((scoring["gain"] for scoring in result["more"].values()), default=0.0))
 
 
 def tolerance(result: dict[str, Any]) -> float:

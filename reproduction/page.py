@@ -42,7 +42,7 @@ def write_page(folder: Path) -> Path:
 
 def page(folder: Path) -> str:
     """The whole page."""
-    results = {name: found for name in ROWS if (found := read_result(folder / f"{name}.json")) is not None}
+    results = {name: result for name in ROWS if (result := read_result(folder / f"{name}.json")) is not None}
     remarks = read_json(folder / REMARKS) or {}
     shared = swept(folder)
     compared, by_paper = memory_differences(folder), paper_schedule(folder)

@@ -41,22 +41,22 @@ def difference(halves: list[Job], place: Place) -> dict[str, Any] | None:
     weights = [weights_of(half, place) for half in halves]
     if None in weights or not alike(halves):
         return None
-    found = {
+    differences = {
         f"{analysis} {name}": values
         for analysis in (LIKELIHOOD, *halves[0].row.analyses)
         for name, values in by_example(halves, weights, analysis, place).items()
     }
     quantity = f"{LIKELIHOOD} {'elbo' if halves[0].row.quantity == 'elbo' else 'log_p'}"
-    if quantity not in found:
+    if quantity not in differences:
         return None
     return {
         "schedule": halves[0].schedule,
         "seed": halves[0].seed,
         "split": halves[0].split,
-        **_mean(found[quantity]),
-        "examples": len(found[quantity]),
+        **_mean(differences[quantity]),
+        "examples": len(differences[quantity]),
         "weights_sha256": weights,
-        "analyses": {name: _mean(values) for name, values in found.items() if not name.startswith(LIKELIHOOD)},
+        "analyses": {name: _mean(values) for name, values in differences.items() if not name.startswith(LIKELIHOOD)},
     }
 
 
@@ -64,7 +64,7 @@ def by_example(
     halves: list[Job], weights: list[str | None], analysis: str, place: Place
 ) -> dict[str, Float64[Tensor, " N"]]:
     """First minus second of every number that an analysis has of each example, where both have it."""
-    first, second = (examples(half, place, analysis, own) for half, own in zip(halves, weights, strict=True))
+    first, second = (examples(half, place, analysis, weight) for half, weight in zip(halves, weights, strict=True))
     return {name: first[name] - second[name] for name in first if name in second}
 
 
@@ -73,11 +73,11 @@ def _mean(values: Float64[Tensor, " N"]) -> dict[str, float]:
 
 
 def add(path: Path, entry: dict[str, Any], halves: list[Job]) -> None:
-    def key(own: dict[str, Any]) -> tuple[str, int, int]:
-        return own["schedule"], own["seed"], own["split"]
+    def key(pair: dict[str, Any]) -> tuple[str, int, int]:
+        return pair["schedule"], pair["seed"], pair["split"]
 
     before = (read_json(path) or {"pairs": []})["pairs"]
-    pairs = sorted([own for own in before if key(own) != key(entry)] + [entry], key=key)
+    pairs = sorted([pair for pair in before if key(pair) != key(entry)] + [entry], key=key)
     keep(path, {"first": halves[0].row.name, "second": halves[1].row.name, "pairs": pairs})
 
 
@@ -89,22 +89,22 @@ def weights_of(job: Job, place: Place) -> str | None:
 
 def valid(results: Path, pair: tuple[str, str]) -> list[dict[str, Any]]:
     """The differences of a pair that belong to the results as they are now."""
-    found = []
+    entries = []
     for entry in (read_json(file_of(results, pair)) or {"pairs": []})["pairs"]:
         halves = [Job(ROWS[name], entry["schedule"], entry["seed"], entry["split"]) for name in pair]
-        own = [read_result(half.result(Place(results, results))) for half in halves]
-        if [None if one is None else one["weights_sha256"] for one in own] == entry["weights_sha256"]:
-            found.append(entry)
-    return found
+        results_of_both = [read_result(half.result(Place(results, results))) for half in halves]
+        if [None if one is None else one["weights_sha256"] for one in results_of_both] == entry["weights_sha256"]:
+            entries.append(entry)
+    return entries
 
 
 def by_schedule(results: Path, pair: tuple[str, str]) -> tuple[str, list[dict[str, Any]]]:
     """The first schedule by which both rows of a pair were trained, and their differences under it, or none. A row's
     own result may be of another, which the other row does not have."""
-    found = valid(results, pair)
-    schedules = ROWS[pair[0]].schedules if found else ()
-    schedule = next((name for name in schedules if any(own["schedule"] == name for own in found)), "")
-    return schedule, [own for own in found if own["schedule"] == schedule]
+    entries = valid(results, pair)
+    schedules = ROWS[pair[0]].schedules if entries else ()
+    schedule = next((name for name in schedules if any(entry["schedule"] == name for entry in entries)), "")
+    return schedule, [entry for entry in entries if entry["schedule"] == schedule]
 
 
 def over(pairs: list[dict[str, Any]], schedule: str) -> dict[str, Any]:
@@ -112,12 +112,12 @@ def over(pairs: list[dict[str, Any]], schedule: str) -> dict[str, Any]:
     are several, the mean over the seeds of each; else over seeds.
     """
     by_split: dict[int, list[float]] = {}
-    for own in pairs:
-        if own["schedule"] == schedule:
-            by_split.setdefault(own["split"], []).append(own["mean"])
+    for pair in pairs:
+        if pair["schedule"] == schedule:
+            by_split.setdefault(pair["split"], []).append(pair["mean"])
     only = next(iter(by_split.values()))
     means = torch.tensor(
-        only if len(by_split) == 1 else [sum(own) / len(own) for own in by_split.values()], dtype=torch.float64
+        only if len(by_split) == 1 else [sum(pair) / len(pair) for pair in by_split.values()], dtype=torch.float64
     )
     return {
         "trainings": len(means),

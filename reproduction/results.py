@@ -1,4 +1,4 @@
-"""What a result says: its numbers, and all that they are worth nothing without."""
+"""What a result says: its numbers, and how they were made."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from reproduction.job import MADE, SEED, Job, Place, read_json
 from reproduction.rows import Row, Scoring
 
 FIRST = (100, 1000)
-"""The mean over the first so many examples is kept, too, so that a few can be verified."""
+"""The mean over the first 100 and 1,000 examples is kept, too, so that a few can be verified."""
 
 
 def about(job: Job, run: Run, saved: Saved, data: Dataset, place: Place) -> dict[str, Any]:
-    """What a number is worth nothing without."""
+    """How the number was made: recipe, weights, seed, code, hardware, duration."""
     metrics = run.metrics()
     made = read_json(run.folder / MADE) or {"commit": "unknown", "hardware": describe()}
     checkpoint = run.checkpoint()
@@ -73,9 +73,9 @@ def legs(last: Job, start: Saved, model: str | None, place: Place) -> list[dict[
     """
     leg = {"recipe": last.row.command(last.schedule), "weights_sha256": start.sha256}
     if model is not None:
-        told = zoo.result(model)
-        about = {key: told[key] for key in ("recipe_sha256", "epochs", "seconds")}
-        return [*told["before"], leg | about | {"shipped": True}]
+        result = zoo.result(model)
+        about = {key: result[key] for key in ("recipe_sha256", "epochs", "seconds")}
+        return [*result["before"], leg | about | {"shipped": True}]
     run = Run.open(last.run(place))
     metrics = run.metrics()
     seconds = round(metrics[-1]["seconds"], 1)
@@ -86,10 +86,10 @@ def legs(last: Job, start: Saved, model: str | None, place: Place) -> list[dict[
 def history(job: Job, place: Place) -> list[dict[str, Any]]:
     """The trainings before a job's, as its run folder has kept them."""
     folder = job.run(place)
-    found: list[dict[str, Any]] = (read_json(folder / MADE) or {}).get("before", [])
-    if [leg["recipe"] for leg in found] != [own.row.command(own.schedule) for own in job.chain]:
+    before: list[dict[str, Any]] = (read_json(folder / MADE) or {}).get("before", [])
+    if [leg["recipe"] for leg in before] != [link.row.command(link.schedule) for link in job.chain]:
         raise MemgenError(f"{folder / MADE} does not say which trainings came before it; move {folder} away")
-    return found
+    return before
 
 
 def compared(row: Row, result: Likelihood, seconds: float) -> dict[str, Any]:
@@ -152,12 +152,12 @@ def recipe_sha256(recipe: Recipe) -> str:
     """
     table, defaults = document.plain(recipe), document.plain(Recipe())
 
-    def told(own: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in own.items() if value != others[key]}
+    def changed(values: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in values.items() if value != others[key]}
 
     (stage,) = defaults["stages"]
-    stages = [{part: told(own[part], stage[part]) for part in document.OF_STAGE} for own in table["stages"]]
-    sections = {part: told(table[part], defaults[part]) for part in ("data", "model")}
+    stages = [{part: changed(values[part], stage[part]) for part in document.OF_STAGE} for values in table["stages"]]
+    sections = {part: changed(table[part], defaults[part]) for part in ("data", "model")}
     return hashlib.sha256(json.dumps([sections, stages], sort_keys=True).encode()).hexdigest()
 
 

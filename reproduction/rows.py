@@ -27,7 +27,7 @@ class Scoring(NamedTuple):
     samples: int
     """Importance samples for each."""
     examples: int | None = None
-    """So many, chosen by a seed; None for all."""
+    """Number of examples, chosen by a seed; None for all."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ class Row:
     """Its number, in nats: the higher the better."""
     scorings: tuple[Scoring, ...]
     """The first is the one that is compared; others are stated beside it."""
-    more: tuple[str, ...] = ()
+    extra_analyses: tuple[str, ...] = ()
     """Analyses of its own result, beside the curve of its training."""
     paper_schedule: tuple[str, ...] = ()
     """Analyses of its training by the paper's schedule, where its own result has another."""
     quantity: str = "log_likelihood"
     """What the number is: log_likelihood, or elbo."""
-    own: str = ""
+    main_schedule: str = ""
     """The training of its own result, if that is not the first."""
     after: str = ""
     """The row with fewer samples whose trainings lead to its own."""
@@ -74,8 +74,8 @@ class Row:
         return trainings
 
     def _recipe(self, schedule: str) -> Recipe:
-        found = Recipe.named(self.name) if schedule == OWN else Recipe.named(self.name, schedule)
-        return found.override([setting for name, setting in self.changes if name == schedule])
+        recipe = Recipe.named(self.name) if schedule == OWN else Recipe.named(self.name, schedule)
+        return recipe.override([setting for name, setting in self.changes if name == schedule])
 
     @property
     def schedules(self) -> tuple[str, ...]:
@@ -84,7 +84,7 @@ class Row:
 
     @property
     def analyses(self) -> tuple[str, ...]:
-        return (TRAINING, *self.more)
+        return (TRAINING, *self.extra_analyses)
 
     def recipe(self, training: str) -> Recipe:
         return self.trainings[training]
@@ -100,7 +100,7 @@ class Row:
     @property
     def schedule(self) -> str:
         """The training of the row's own result; others stand beside it."""
-        return self.own or self.schedules[0]
+        return self.main_schedule or self.schedules[0]
 
 
 FIVE_THOUSAND = (Scoring(5000),)
@@ -122,7 +122,7 @@ ROWS = {
             FIVE_THOUSAND,
             (GENERATION, MEMORY, IMPUTATION, SVM),
             (IMPUTATION, SVM),
-            own="extended",
+            main_schedule="extended",
         ),
         Row("mnist-vae-530", "VAE, 530-530-100", MNIST, -85.69, FIVE_THOUSAND),
         Row("mnist-mem-vae-no-lre", "MEM-VAE without local reconstruction", MNIST, -84.44, FIVE_THOUSAND),
@@ -138,14 +138,14 @@ ROWS = {
         Row("ocr-mem-vae", "MEM-VAE", OCR, -29.09, LETTERS),
         Row("ocr-iwae-5", "IWAE-5", OCR, -28.69, LETTERS, after="ocr-vae"),
         Row("ocr-mem-iwae-5", "MEM-IWAE-5", OCR, -27.65, LETTERS, after="ocr-mem-vae"),
-        Row("ocr-iwae-50", "IWAE-50", OCR, -27.60, LETTERS, own="letters-long", after="ocr-iwae-5"),
+        Row("ocr-iwae-50", "IWAE-50", OCR, -27.60, LETTERS, main_schedule="letters-long", after="ocr-iwae-5"),
         Row(
             "ocr-mem-iwae-50",
             "MEM-IWAE-50",
             OCR,
             -26.90,
             LETTERS,
-            own="letters-long",
+            main_schedule="letters-long",
             changes=SHORTER,
             after="ocr-mem-iwae-5",
         ),
@@ -215,9 +215,9 @@ def expand(asked: Sequence[str]) -> list[str]:
     >>> expand(["table2", "mnist-vae"])
     ['mnist-vae', 'mnist-mem-vae']
     """
-    found: list[str] = []
+    names: list[str] = []
     for name in asked or ["all"]:
         if name not in GROUPS and name not in ROWS and name != SWEEP:
             raise unknown("row", name, (*GROUPS, *ROWS, SWEEP))
-        found += GROUPS.get(name, (name,))
-    return list(dict.fromkeys(found))
+        names += GROUPS.get(name, (name,))
+    return list(dict.fromkeys(names))

@@ -26,17 +26,17 @@ def memory_differences(folder: Path) -> Compared:
 def paper_schedule(folder: Path) -> Results:
     """The results of the rows that are analysed after a training by the paper's schedule, too."""
     place = Place(folder, folder)
-    found = {row.name: read_result(Job(row, OWN).result(place)) for row in ROWS.values() if row.paper_schedule}
-    return {name: result for name, result in found.items() if result is not None}
+    by_name = {row.name: read_result(Job(row, OWN).result(place)) for row in ROWS.values() if row.paper_schedule}
+    return {name: result for name, result in by_name.items() if result is not None}
 
 
 def analysed(analysis: str, name: str, results: Results, by_paper: Results) -> list[tuple[str, dict[str, Any]]]:
     """(model and schedule, numbers) of an analysis of a row: its own result, then that by the paper's schedule."""
     whose = ((ROWS[name].model, results), (f"{ROWS[name].model}, the paper's schedule", by_paper))
     return [
-        (model, found)
-        for model, own in whose
-        if (found := own.get(name, {}).get("analyses", {}).get(analysis)) is not None
+        (model, numbers)
+        for model, by_row in whose
+        if (numbers := by_row.get(name, {}).get("analyses", {}).get(analysis)) is not None
     ]
 
 

@@ -50,12 +50,12 @@ def ship(job: Job, place: Place) -> dict[str, Any]:
     changes = log_likelihood(model, x, SAMPLES).log_p - before
     change = float(changes.mean())
     half = abs(change) < TOLERANCE
-    told = {key: result[key] for key in NUMBERS} | {
+    summary = {key: result[key] for key in NUMBERS} | {
         "half_precision": half,
         "half_precision_change": change,
         "half_precision_change_of_one_example": float(changes.abs().mean()),
     }
-    metadata = {key: value for key, value in about.items() if key != CHECKSUM} | {zoo.RESULT: json.dumps(told)}
+    metadata = {key: value for key, value in about.items() if key != CHECKSUM} | {zoo.RESULT: json.dumps(summary)}
     target = zoo.folder() / f"{name}{zoo.ENDING}"
     save_tensors(target, small if half else tensors, metadata)
     return {"name": name, "half_precision": half, "change": change, "bytes": target.stat().st_size}
@@ -69,30 +69,30 @@ def halved(model: DGM, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def verify(name: str, limit: int | None, device: str) -> dict[str, Any]:
     """Score the shipped weights of a row again, with the same noise, and compare; `limit`: the first examples only."""
-    told = zoo.result(name)
-    if limit is not None and str(limit) not in told["first"]:
-        known = ", ".join(told["first"])
+    stored = zoo.result(name)
+    if limit is not None and str(limit) not in stored["first"]:
+        known = ", ".join(stored["first"])
         raise MemgenError(f"--limit {limit}: the mean is known of the first {known} or of all; choose one of them")
     saved = read_model(zoo.folder() / f"{name}{zoo.ENDING}", device)
     x = data_of(saved).fixed("test", limit)
-    result, seconds = score(None, saved, x, "test", told["samples"])
-    expected = told["log_likelihood"] if limit is None else told["first"][str(limit)]
+    result, seconds = score(None, saved, x, "test", stored["samples"])
+    expected = stored["log_likelihood"] if limit is None else stored["first"][str(limit)]
     # Half precision was measured on some of the examples, and other hardware rounds otherwise.
     allowed = 2 * TOLERANCE
-    found = {
+    answer = {
         "row": name,
         "log_likelihood": result.mean,
         "standard_error": result.standard_error,
         "expected": expected,
         "difference": result.mean - expected,
         "allowed": allowed,
-        "samples": told["samples"],
+        "samples": stored["samples"],
         "examples": len(x),
         "seconds": seconds,
     }
-    if abs(found["difference"]) > allowed:
+    if abs(answer["difference"]) > allowed:
         raise FailedError(
             f"{name}: {result.mean:.3f} nats here, {expected:.3f} where it was measured: they differ by more than "
             f"{allowed} nats"
         )
-    return found
+    return answer

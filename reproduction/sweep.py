@@ -46,7 +46,7 @@ def sweep(place: Place) -> dict[str, Any]:
         scores[slots] = score(run, saved, x, "valid", SAMPLES)[0].log_p
         seconds = round(run.metrics()[-1]["seconds"], 1)
         made[slots] = {"weights_sha256": saved.sha256, "seconds": seconds, **(read_json(run.folder / MADE) or {})}
-    own = {
+    splits = {
         name_of(slots): {
             "log_likelihood": float(log_p.mean()),
             "standard_error": standard_error(log_p),
@@ -64,7 +64,7 @@ def sweep(place: Place) -> dict[str, Any]:
         "examples": EXAMPLES,
         "samples": SAMPLES,
         "data": "the first rows of the validation images",
-        "splits": own,
+        "splits": splits,
     }
     keep(place.results / f"{SWEEP}.json", result)
     return result
@@ -72,8 +72,8 @@ def sweep(place: Place) -> dict[str, Any]:
 
 def swept(results: Path) -> dict[str, Any] | None:
     """What was found by the recipes as they are now."""
-    found = read_json(results / f"{SWEEP}.json")
-    return found if found is not None and found.get("recipe_sha256") == recipes() else None
+    result = read_json(results / f"{SWEEP}.json")
+    return result if result is not None and result.get("recipe_sha256") == recipes() else None
 
 
 def recipes() -> dict[str, str]:

@@ -7,11 +7,14 @@ install_import_hook("memgen", "beartype.beartype")
 import os  # noqa: E402
 import random  # noqa: E402
 import zlib  # noqa: E402
+from collections.abc import Iterator  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
+
+from tests.checks import unchecked  # noqa: E402
 
 SIDE_BY_SIDE = "PYTEST_XDIST_WORKER" in os.environ
 # Threads of two processes that wait for each other by spinning would take many times as long.
@@ -41,6 +44,13 @@ def seeded_module(request: pytest.FixtureRequest) -> None:
 def seeded(request: pytest.FixtureRequest, seeded_module: None) -> None:
     """What a test draws depends on its name alone; one that is about seeds sets its own."""
     seed_everything(request.node.name)
+
+
+@pytest.fixture
+def long_loop() -> Iterator[None]:
+    """For a test whose shapes shorter tests check."""
+    with unchecked():
+        yield
 
 
 @pytest.fixture

@@ -125,6 +125,7 @@ DOCUMENTS = [
 ]
 
 
+@pytest.mark.usefixtures("long_loop")
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_what_the_documents_show_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every bash and python block, in order and in one folder: a page may make the data that it goes on with."""

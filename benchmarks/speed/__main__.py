@@ -54,8 +54,8 @@ def bench(options: SimpleNamespace) -> dict[str, Any]:
     if about["stolen"] is not None:
         say(f"\nthe host took {about['stolen']:.1%} of this machine's time meanwhile")
     if None not in about["apart"]:
-        found = ", ".join(f"{1e9 * seconds:.0f}" for seconds in about["apart"])
-        say(f"what a thread wrote another saw after {found} ns, before and after each section")
+        nanoseconds = ", ".join(f"{1e9 * seconds:.0f}" for seconds in about["apart"])
+        say(f"what a thread wrote another saw after {nanoseconds} ns, before and after each section")
     return result
 
 
@@ -114,7 +114,7 @@ def command(**options: Any) -> dict[str, Any]:
     """Measure how fast memgen is on this machine.
 
     \b
-    steps       a training step beside a loop written by hand, beside pythae (pip install '.[bench]')
+    steps       a training step beside a plain loop, beside pythae (pip install '.[bench]')
                 and beside the least time that its matrix products need
     evaluation  log p(x) of an image with 5,000 samples, beside the same
     limit       that least time itself, product by product

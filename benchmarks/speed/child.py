@@ -2,8 +2,8 @@
 
     python -m benchmarks.speed.child '{"recipe": "mnist-vae", "set": [], "samples": null, "warm": 5, "repeats": 3, ...}'
 
-With "samples" it scores images with so many samples, without it trains. It prints the seconds of every repetition, the
-peak memory, and the memory before there was a model.
+With "samples" it scores images with that number of samples, without it trains. It prints the seconds of every
+repetition, the peak memory, and the memory before there was a model.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from memgen.recipes.settings import Recipe
 
 WARM_SECONDS = 3.0
 BLOCK_SECONDS = 0.1
-"""A block has so many steps that it lasts about as long."""
+"""A block has as many steps as take about this long."""
 SECONDS = 20.0
 """After which no new block begins."""
 
 
 def action(spec: dict[str, Any]) -> tuple[Callable[[int], float], int]:
-    """The seconds of each of so many calls, and how many units (steps or images) a call is."""
+    """The seconds of each of a number of calls, and how many units (steps or images) a call is."""
     recipe, rows = Recipe.named(spec["recipe"]).override(spec["set"]), stand_in()
     if spec["samples"] is None:
         return memgen_steps(rows, recipe)[1], 1
@@ -45,7 +45,7 @@ def main(text: str) -> None:
     torch.set_num_threads(spec["threads"])
     before = peak_memory()
     run, units = action(spec)
-    # Weights at their start are not what one trains with, but no point is worth minutes of waiting.
+    # Weights at their start are not what one trains with, but training each for minutes would take too long.
     warm = repeated(run, 1, spec["warm"], WARM_SECONDS)
     block = max(1, round(BLOCK_SECONDS / min(warm)))
     times = [taken / units for taken in repeated(run, block, spec["repeats"], SECONDS)]

@@ -27,7 +27,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def seconds(action: Action, times: int = 1) -> float:
-    """Wall seconds per call, over so many calls in a row."""
+    """Wall seconds per call, over a number of calls in a row."""
     started = time.perf_counter()
     for _ in range(times):
         action()
@@ -35,8 +35,8 @@ def seconds(action: Action, times: int = 1) -> float:
 
 
 def repeated(timed: Callable[[int], float], size: int, repeats: int, budget: float) -> list[float]:
-    """What so many blocks of a size say that they have taken for each of their calls; fewer blocks where the budget of
-    seconds does not allow for all, and one at least.
+    """The seconds per call of each of `repeats` blocks of calls; fewer blocks where the budget of seconds does not
+    allow for all, and one at least.
 
     >>> def block(size: int) -> float:
     ...     return seconds(lambda: None, size)
@@ -74,10 +74,10 @@ def part_of(least: Sequence[float], taken: Sequence[float]) -> float:
     return statistics.median(low / seconds for low, seconds in zip(least, taken, strict=True))
 
 
-def times_faster(own: Sequence[float], others: Sequence[float]) -> float:
+def times_faster(ours: Sequence[float], others: Sequence[float]) -> float:
     """How many times faster `own` is than `others`: the median of the ratios of neighbouring blocks.
 
     >>> times_faster([1.0, 2.0, 1.0], [3.0, 4.0, 3.0])
     3.0
     """
-    return statistics.median(other / mine for mine, other in zip(own, others, strict=True))
+    return statistics.median(other / mine for mine, other in zip(ours, others, strict=True))

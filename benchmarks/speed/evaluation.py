@@ -38,7 +38,7 @@ SECTION = "evaluation"
 BATCH_SIZE = 8
 """Images at a time; with BLOCK samples of each they are what P gets at once."""
 PEER_BATCHES = (100, 500)
-"""pythae takes one image at a time and so many samples: its default, and one that suits it better."""
+"""Samples that pythae takes at once, for one image at a time: its default, and a number that suits it better."""
 
 
 def memgen_scores(model: DGM, x: Float[Tensor, "images D"], samples: int) -> Action:
@@ -46,10 +46,10 @@ def memgen_scores(model: DGM, x: Float[Tensor, "images D"], samples: int) -> Act
     return partial(log_likelihood, model, Batch.of(x), samples, batch_size=BATCH_SIZE)
 
 
-def products_alone(found: list[Product], batches: int, passes: int) -> Action:
+def products_alone(products: list[Product], batches: int, passes: int) -> Action:
     """What an evaluation consists of and nothing else, batch beside batch as there: no evaluation gets closer to the
     limit, whose products have both threads and a warm cache for each."""
-    batch = [in_order(found) for _ in range(batches)]
+    batch = [in_order(products) for _ in range(batches)]
 
     def run() -> None:
         list(side_by_side(lambda one: [one() for _ in range(passes)], batch))
@@ -67,15 +67,15 @@ def trained(rows: Float[Tensor, "N D"], recipe: Recipe, steps: int) -> DGM:
 
 
 def peer_scores(rows: Float[Tensor, "N D"], x: Float[Tensor, "images D"], scale: Scale) -> dict[str, Action]:
-    """pythae's own estimate, without gradients, which it would keep if nobody forbade it."""
-    own, step = peer(rows, 1, 100)
+    """pythae's own estimate, without the gradients that it would otherwise keep."""
+    model, step = peer(rows, 1, 100)
     for _ in range(scale.warm):
         step()
-    own.eval()
+    model.eval()
 
     def scores(batch_size: int) -> None:
         with torch.no_grad():
-            own.get_nll(x, n_samples=scale.evaluation_samples, batch_size=batch_size)
+            model.get_nll(x, n_samples=scale.evaluation_samples, batch_size=batch_size)
 
     # It scores whole batches only, and one even where fewer samples are asked for.
     sizes = [size for size in PEER_BATCHES if scale.evaluation_samples % size == 0] or [scale.evaluation_samples]
@@ -85,51 +85,54 @@ def peer_scores(rows: Float[Tensor, "N D"], x: Float[Tensor, "images D"], scale:
 def evaluation_section(scale: Scale, fastest: Fastest, rows: Rows, tell: Callable[[str], None]) -> list[Record]:
     x = binarise(rows.test[: scale.images])
     recipes = {name: Recipe.named(name) for name in RECIPES}
-    # The evaluator hands P so many rows at once; the last block of few samples is smaller.
+    # Rows that the evaluator hands to P at once; the last block of few samples is smaller.
     shape = min(BLOCK, scale.evaluation_samples) * min(BATCH_SIZE, scale.images)
-    found = {f"memgen, {name}": forward_products(recipe, shape) for name, recipe in recipes.items()}
+    products_of = {f"memgen, {name}": forward_products(recipe, shape) for name, recipe in recipes.items()}
     torch.manual_seed(0)
     actions: dict[str, Action] = {
         f"memgen, {name}": memgen_scores(trained(rows.train, recipe, scale.warm), x, scale.evaluation_samples)
         for name, recipe in recipes.items()
     }
     for name in RECIPES:
-        own = found[f"memgen, {name}"]
+        its_products = products_of[f"memgen, {name}"]
         batches, passes = -(-scale.images // BATCH_SIZE), -(-scale.evaluation_samples // BLOCK)
-        actions[f"{ONLY}, {name}"] = products_alone(own, batches, passes)
-        found[f"{ONLY}, {name}"] = own
+        actions[f"{ONLY}, {name}"] = products_alone(its_products, batches, passes)
+        products_of[f"{ONLY}, {name}"] = its_products
     if not (absent := missing()):
         peers = peer_scores(rows.train, x, scale)
         actions.update(peers)
-        found.update(dict.fromkeys(peers, found["memgen, mnist-vae"]))
+        products_of.update(dict.fromkeys(peers, products_of["memgen, mnist-vae"]))
     tell(f"log p(x) of {scale.images} images with {scale.evaluation_samples:,} samples")
-    different = [product for one in found.values() for product in one]
+    different = [product for one in products_of.values() for product in one]
     rounds: list[dict[Shape, float]] = []
     timed = {name: partial(seconds, action) for name, action in actions.items()}
     blocks = alternate(timed, scale.repeats, lambda: rounds.append(fastest.measure(different)))
     blocks = {name: [taken / scale.images for taken in values] for name, values in blocks.items()}
     least = {
-        name: [scale.evaluation_samples / shape * total(own, taken) for taken in rounds] for name, own in found.items()
+        name: [scale.evaluation_samples / shape * total(its_products, taken) for taken in rounds]
+        for name, its_products in products_of.items()
     }
-    records = [_record(name, blocks, found[name], shape, scale, part_of(least[name], blocks[name])) for name in blocks]
+    records = [
+        _record(name, blocks, products_of[name], shape, scale, part_of(least[name], blocks[name])) for name in blocks
+    ]
     for name in RECIPES:
         alone = f"{ONLY}, {name}"
-        records.append(_record(f"{WARM}, {name}", {f"{WARM}, {name}": least[alone]}, found[alone], shape, scale))
+        records.append(_record(f"{WARM}, {name}", {f"{WARM}, {name}": least[alone]}, products_of[alone], shape, scale))
     return [*records, Record(SECTION, "pythae", {}, "image", note=absent)] if absent else records
 
 
 def _record(
     name: str,
     blocks: dict[str, list[float]],
-    found: list[Product],
+    products: list[Product],
     shape: int,
     scale: Scale,
     paired: float | None = None,
 ) -> Record:
-    own = name.startswith("memgen")
+    ours = name.startswith("memgen")
     passes = scale.evaluation_samples / shape
     settings: dict[str, Any] = {"samples": scale.evaluation_samples, "images": scale.images}
-    others = [other for other in blocks if own and other.startswith("pythae")]
+    others = [other for other in blocks if ours and other.startswith("pythae")]
     return Record(
         SECTION,
         name,
@@ -137,9 +140,9 @@ def _record(
         "image",
         spread(blocks[name]),
         paired=paired,
-        products=tuple(found),
+        products=tuple(products),
         passes=passes,
-        flops=passes * flops(found) if found else None,
+        flops=passes * flops(products) if products else None,
         faster_than={other: times_faster(blocks[name], blocks[other]) for other in others},
         note="model without memory" if name.startswith("pythae") else "",
     )

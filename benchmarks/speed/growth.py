@@ -98,7 +98,9 @@ def measure(point: Point, scale: Scale) -> Record:
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         return Record(SECTION, "memgen", settings, per, note=f"failed with exit code {done.returncode}: {last}")
-    found = json.loads(done.stdout)
-    before = f"{found['before_bytes'] / 1e6:.0f} MB before the model"
+    measured = json.loads(done.stdout)
+    before = f"{measured['before_bytes'] / 1e6:.0f} MB before the model"
     note = f"{point.note}, {before}" if point.note else before
-    return Record(SECTION, "memgen", settings, per, spread(found["seconds"]), peak_bytes=found["peak_bytes"], note=note)
+    return Record(
+        SECTION, "memgen", settings, per, spread(measured["seconds"]), peak_bytes=measured["peak_bytes"], note=note
+    )

@@ -30,8 +30,8 @@ RECIPES = ("mnist-mem-vae", "mnist-vae")
 ONLY = "the products alone"
 """The name of rows in which they are done in order, and nothing else."""
 WARM = "the products, warm"
-"""The name of rows with the limit's own products, each as fast as in one round: what is missing there, the machine has
-not given to anybody."""
+"""The name of rows with the limit's own products, each as fast as in one round: the difference to the limit
+is due to the machine."""
 TRIES = 3
 """Timings of a product in each layout, every time that it is measured."""
 
@@ -50,7 +50,7 @@ class Map(NamedTuple):
     inputs: int
     outputs: int
     reads_data: bool
-    """Its input is x, of which nobody needs a gradient."""
+    """Its input is x, which needs no gradient."""
 
 
 @dataclass(frozen=True)
@@ -100,19 +100,19 @@ def products(recipe: Recipe, K: int, B: int) -> list[Product]:
     """
     model = outline(recipe)
     single = recipe.objective.estimator in CHOOSING
-    found: list[Product] = []
+    all_products: list[Product] = []
     for letter, nets in (("q", model.q), ("p", model.p)):
         for level, net in enumerate(nets):
             data = letter == "q" and level == 0
             rows = B if data else K * B
             for entry in maps(cast(Conditional, net)):
                 name = f"{letter}.{level}.{entry.name}"
-                found += _three(entry._replace(name=name), rows, B if single else rows, data)
-    return found
+                all_products += _three(entry._replace(name=name), rows, B if single else rows, data)
+    return all_products
 
 
 def _three(entry: Map, rows: int, back: int, data: bool) -> Iterator[Product]:
-    """Forward, gradient of the weights, gradient of the input where anybody needs it."""
+    """Forward, gradient of the weights, gradient of the input where it is needed."""
     yield Product(f"{entry.name} forward", rows, entry.inputs, entry.outputs)
     yield Product(f"{entry.name} weight gradient", entry.inputs, back, entry.outputs)
     if not (data and entry.reads_data):
@@ -120,7 +120,7 @@ def _three(entry: Map, rows: int, back: int, data: bool) -> Iterator[Product]:
 
 
 def forward_products(recipe: Recipe, rows: int) -> list[Product]:
-    """The matrix products of P for so many samples at once: what an evaluation consists of."""
+    """The matrix products of P for a number of samples at once: what an evaluation consists of."""
     nets = enumerate(outline(recipe).p)
     named = [(level, entry) for level, net in nets for entry in maps(cast(Conditional, net))]
     return [Product(f"p.{level}.{entry.name} forward", rows, entry.inputs, entry.outputs) for level, entry in named]
@@ -143,7 +143,7 @@ def in_order(all_products: Iterable[Product]) -> Action:
 
 
 def total(all_products: Iterable[Product], taken: dict[Shape, float]) -> float:
-    """Seconds of all of them, where one of each shape has taken so many."""
+    """Seconds of all of them, from the seconds that one of each shape has taken."""
     return sum(taken[product.shape] for product in all_products)
 
 
@@ -207,8 +207,8 @@ def _of_workers(*matrices: Tensor) -> Iterator[tuple[Tensor, ...]]:
 def _blocks_of_rows(left: Tensor, right: Tensor, out: Tensor) -> Cut:
     """left times right, some rows at a time."""
     return [
-        [(some, right, place, 0.0) for some, place in zip(own.split(ROWS), to.split(ROWS), strict=True)]
-        for own, to in _of_workers(left, out)
+        [(block, right, place, 0.0) for block, place in zip(rows.split(ROWS), to.split(ROWS), strict=True)]
+        for rows, to in _of_workers(left, out)
     ]
 
 
@@ -217,7 +217,7 @@ def _blocks_of_inner(left: Tensor, right: Tensor) -> Cut:
     have is not added up."""
     outs = [left.new_zeros(left.shape[1], right.shape[1]) for _ in range(torch.get_num_threads())]
     return [
-        [(some.t(), others, out, 1.0) for some, others in zip(a.split(ROWS), b.split(ROWS), strict=True)]
+        [(block.t(), others, out, 1.0) for block, others in zip(a.split(ROWS), b.split(ROWS), strict=True)]
         for (a, b), out in zip(_of_workers(left, right), outs, strict=True)
     ]
 
@@ -227,8 +227,8 @@ def _together(cut: Cut) -> Iterator[Action]:
     if not blas():
         return
     plans = [Plan() for _ in cut]
-    for plan, own in zip(plans, cut, strict=True):
-        for a, b, out, keep in own:
+    for plan, worker_products in zip(plans, cut, strict=True):
+        for a, b, out, keep in worker_products:
             plan.product(a, b, out, keep)
     program = Program(plans, [])
     if program.run():  # there are as many threads as plans
@@ -240,10 +240,10 @@ def settled(records: Sequence[Record], fastest: Fastest) -> list[Record]:
     and where a row has done all its products in less, that.
     """
     quickest: dict[tuple[Product, ...], float] = {}
-    for own in records:
-        if own.products and own.seconds is not None:
-            low = min(own.seconds.low / own.passes, fastest.seconds(own.products))
-            quickest[own.products] = min(low, quickest.get(own.products, low))
+    for record in records:
+        if record.products and record.seconds is not None:
+            low = min(record.seconds.low / record.passes, fastest.seconds(record.products))
+            quickest[record.products] = min(low, quickest.get(record.products, low))
     return [_settled(record, quickest) for record in records]
 
 
@@ -266,21 +266,21 @@ def limit_section(scale: Scale, fastest: Fastest) -> list[Record]:
         for K in scale.samples
     }
     for _ in range(scale.repeats):
-        fastest.measure(product for found in steps.values() for product in found)
+        fastest.measure(product for of_step in steps.values() for product in of_step)
     records = []
-    for (name, K), found in steps.items():
+    for (name, K), of_step in steps.items():
         settings = {"recipe": name, "K": K, "batch": batch}
-        records.append(_record("all products of a step", settings, fastest, found))
-    shapes = {product.shape: product for found in steps.values() for product in found}
+        records.append(_record("all products of a step", settings, fastest, of_step))
+    shapes = {product.shape: product for of_step in steps.values() for product in of_step}
     for shape, product in sorted(shapes.items()):
         name = f"{product.rows} x {product.inner} x {product.columns}"
         records.append(_record(name, {}, fastest, [shapes[shape]]))
     return records
 
 
-def _record(name: str, settings: dict[str, object], fastest: Fastest, found: list[Product]) -> Record:
-    taken = fastest.seconds(found)
-    note = "each as fast as it ever was" if len(found) > 1 else ""
+def _record(name: str, settings: dict[str, object], fastest: Fastest, measured: list[Product]) -> Record:
+    taken = fastest.seconds(measured)
+    note = "each as fast as it ever was" if len(measured) > 1 else ""
     return Record(
-        "limit", name, settings, "step or product", Spread(taken, taken, taken), flops=flops(found), note=note
+        "limit", name, settings, "step or product", Spread(taken, taken, taken), flops=flops(measured), note=note
     )

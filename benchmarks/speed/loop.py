@@ -90,7 +90,7 @@ def compared(p: Float[Tensor, "rows units"], q: Float[Tensor, "B units"], K: int
 
 
 def loop_step(rows: Float[Tensor, "N D"], K: int, batch: int, memory: bool) -> Action:
-    """A training step as one writes it by hand, each call with the next rows."""
+    """A training step as a plain loop, each call with the next rows."""
     model = HandModel(memory)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, eps=1e-4)
     feed = batches(rows, batch)

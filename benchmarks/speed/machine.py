@@ -39,8 +39,9 @@ def processor() -> str:
 
 
 def apart() -> float | None:
-    """Seconds from when one thread writes a number to when another sees it, at best: where the cores of a virtual
-    machine lie is its host's business, and it may change from one minute to the next. None where nobody can tell."""
+    """Seconds from when one thread writes a number to when another sees it, at best; None where it cannot be measured.
+
+    The host of a virtual machine decides where its cores lie, and may change it from one minute to the next."""
     if library() is None or torch.get_num_threads() < 2:
         return None
     seconds = torch.zeros((), dtype=torch.float64)
@@ -60,14 +61,14 @@ def memory() -> int:
 
 def free_memory() -> int:
     """Bytes that a new process can have without swapping; where the system does not say, all there are."""
-    found = _value(Path("/proc/meminfo"), "MemAvailable")
-    return memory() if found is None else _kibibytes(found)
+    available = _value(Path("/proc/meminfo"), "MemAvailable")
+    return memory() if available is None else _kibibytes(available)
 
 
 class Ticks(NamedTuple):
     """Time of all processors since the machine was started, in the kernel's units."""
 
-    wanted: int
+    busy: int
     """In which there was something to do, ..."""
     stolen: int
     """... and in which the host of a virtual machine let others do it."""
@@ -92,9 +93,9 @@ def stolen(before: Ticks | None, after: Ticks | None) -> float | None:
     >>> stolen(Ticks(1000, 50), Ticks(3000, 250))
     0.1
     """
-    if before is None or after is None or after.wanted == before.wanted:
+    if before is None or after is None or after.busy == before.busy:
         return None
-    return (after.stolen - before.stolen) / (after.wanted - before.wanted)
+    return (after.stolen - before.stolen) / (after.busy - before.busy)
 
 
 def peak_memory() -> int:
@@ -102,9 +103,9 @@ def peak_memory() -> int:
 
     Linux hands getrusage's figure on from the parent of a process, so the kernel's own record comes first.
     """
-    found = _value(Path("/proc/self/status"), "VmHWM")
-    if found is not None:
-        return _kibibytes(found)
+    high_water = _value(Path("/proc/self/status"), "VmHWM")
+    if high_water is not None:
+        return _kibibytes(high_water)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else 1024 * most
 

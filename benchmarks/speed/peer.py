@@ -71,16 +71,16 @@ class Peer(NamedTuple):
 
 def peer(rows: Float[Tensor, "N D"], K: int, batch: int) -> Peer:
     """A training step as pythae's trainer does it, without its data loader and its callbacks."""
-    own = model(K)
-    optimizer = torch.optim.Adam(own.parameters(), lr=1e-3)
+    vae = model(K)
+    optimizer = torch.optim.Adam(vae.parameters(), lr=1e-3)
     feed = batches(rows, batch)
 
     def step() -> None:
         grey = next(feed)
         x = (torch.rand(grey.shape) < grey).float()
-        output = own({"data": x})
+        output = vae({"data": x})
         optimizer.zero_grad()
         output.loss.backward()
         optimizer.step()
 
-    return Peer(own, step)
+    return Peer(vae, step)

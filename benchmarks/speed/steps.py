@@ -1,4 +1,4 @@
-"""A training step: memgen beside the loop that one writes by hand and beside pythae."""
+"""A training step: memgen beside a plain loop and beside pythae."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COMPILED = "memgen, compiled"
 
 
 Steps = Callable[[int], float]
-"""Does a step, in which it may have to get memory, and then so many; returns the seconds of each of these."""
+"""Does a step, in which it may have to allocate memory, and then the given number; returns the seconds of each."""
 
 
 class Way(NamedTuple):
@@ -75,12 +75,12 @@ def repeating(step: Action) -> Steps:
 
 def ways(recipe: Recipe, compiled: bool) -> dict[str, Way]:
     """The ways in which memgen itself can do the step; another one is a line here."""
-    found = {"memgen": Way(recipe)}
+    by_name = {"memgen": Way(recipe)}
     if compiled:
-        found[COMPILED] = Way(recipe, True)
+        by_name[COMPILED] = Way(recipe, True)
     if recipe.objective.samples > 1:
-        found[SINGLE] = Way(recipe.override("objective.estimator=single"))
-    return found
+        by_name[SINGLE] = Way(recipe.override("objective.estimator=single"))
+    return by_name
 
 
 def can_compile() -> bool:
@@ -108,32 +108,34 @@ def steps_section(
 def compare(name: str, K: int, scale: Scale, fastest: Fastest, rows: Float[Tensor, "N D"]) -> list[Record]:
     """All candidates for one recipe and one K, and the limit, in alternating blocks."""
     recipe = Recipe.named(name).override([f"objective.samples={K}", f"training.batch_size={BATCH}"])
-    own = ways(recipe, scale.compiled and can_compile())
-    found = {way: products(other.recipe, K, BATCH) for way, other in own.items()}
-    found["eager loop"] = products(recipe, K, BATCH)
+    ours = ways(recipe, scale.compiled and can_compile())
+    products_of = {way: products(other.recipe, K, BATCH) for way, other in ours.items()}
+    products_of["eager loop"] = products(recipe, K, BATCH)
     torch.manual_seed(0)
-    candidates: dict[str, Steps] = {way: memgen_steps(rows, *other)[1] for way, other in own.items()}
+    candidates: dict[str, Steps] = {way: memgen_steps(rows, *other)[1] for way, other in ours.items()}
     memory = any(map(any, recipe.model.slots))
     candidates["eager loop"] = repeating(loop_step(rows, K, BATCH, memory))
-    candidates[ONLY], found[ONLY] = repeating(in_order(found["memgen"])), found["memgen"]
+    candidates[ONLY], products_of[ONLY] = repeating(in_order(products_of["memgen"])), products_of["memgen"]
     if not missing():
         candidates["pythae"] = repeating(peer(rows, K, BATCH).step)
-        found["pythae"] = products(Recipe.named("mnist-vae"), K, BATCH)
+        products_of["pythae"] = products(Recipe.named("mnist-vae"), K, BATCH)
     for steps in candidates.values():
         steps(scale.warm)
-    different = {product.shape: product for one in found.values() for product in one}
+    different = {product.shape: product for one in products_of.values() for product in one}
     rounds: list[dict[Shape, float]] = []
     size = scale.block(K)
     timed = {way: partial(steps, size) for way, steps in candidates.items()}
     blocks = alternate(timed, scale.repeats, lambda: rounds.append(fastest.measure(different.values())))
     settings = {"recipe": name, "K": K, "batch": BATCH}
     notes = {"pythae": "without memory, which it does not have"} if memory else {}
-    records = {way: _record(way, settings, blocks, found[way], list(own), notes.get(way, "")) for way in candidates}
+    records = {
+        way: _record(way, settings, blocks, products_of[way], list(ours), notes.get(way, "")) for way in candidates
+    }
     for way, record in records.items():
-        paired = part_of([total(found[way], best) for best in rounds], blocks[way])
+        paired = part_of([total(products_of[way], best) for best in rounds], blocks[way])
         records[way] = replace(record, paired=paired)
-    warm = {WARM: [total(found[ONLY], best) for best in rounds]}
-    records[WARM] = _record(WARM, settings, warm, found[ONLY], list(own), "")
+    warm = {WARM: [total(products_of[ONLY], best) for best in rounds]}
+    records[WARM] = _record(WARM, settings, warm, products_of[ONLY], list(ours), "")
     if SINGLE in records:
         records[SINGLE] = replace(records[SINGLE], whole=records["memgen"].products)
     return list(records.values())
@@ -143,20 +145,20 @@ def _record(
     way: str,
     settings: dict[str, object],
     blocks: dict[str, list[float]],
-    found: list[Product],
-    own: list[str],
+    products: list[Product],
+    ours: list[str],
     note: str,
 ) -> Record:
     """A row, with how much faster it is than the others if it is one of memgen's own."""
-    others = [other for other in blocks if way in own and other not in (*own, ONLY)]
+    others = [other for other in blocks if way in ours and other not in (*ours, ONLY)]
     return Record(
         SECTION,
         way,
         settings,
         "step",
         spread(blocks[way]),
-        products=tuple(found),
-        flops=flops(found) if found else None,
+        products=tuple(products),
+        flops=flops(products) if products else None,
         faster_than={other: times_faster(blocks[way], blocks[other]) for other in others},
         note=note,
     )

@@ -8,7 +8,7 @@ from benchmarks.speed.record import Record
 
 
 def table(records: Sequence[Record]) -> str:
-    """One line per record of one section; columns in which nobody has anything are left out. "against" is how
+    """One line per record of one section; columns without any value are left out. "against" is how
     many times faster a row is than another.
 
     >>> from benchmarks.speed.clock import Spread

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -63,26 +63,24 @@ def check(error: int, what: str) -> None:
 def bind(name: str, *values: Value) -> Call:
     """The call of an operation, or a TypeError or ValueError that names the operation and its operand."""
     operation = OPERATIONS[name]
-    parameters = [*operation.parameters.values()]
-    if len(values) != len(parameters):
+    if len(values) != len(operation.parameters):
         names = ", ".join(operation.parameters) or "nothing"
-        raise TypeError(f"{name} takes {len(parameters)} operands ({names}), not {len(values)}")
+        raise TypeError(f"{name} takes {len(operation.parameters)} operands ({names}), not {len(values)}")
     operands = dict(zip(operation.parameters, values, strict=True))
     sizes: dict[str, int] = {}
     lists: dict[str, tuple[int, ...]] = {}
-    for parameter in parameters:
-        where = f"{name}, operand {parameter.name}"
-        _check_kind(where, parameter, operands[parameter.name])
-        _read_sizes(where, parameter, operands[parameter.name], sizes, lists)
-    for parameter in parameters:
-        _check_shape(f"{name}, operand {parameter.name}", parameter, operands[parameter.name], sizes)
-    arguments: list[Any] = []
+    for key, parameter in operation.parameters.items():
+        _check_kind(f"{name}, operand {key}", parameter, operands[key])
+        _read_sizes(f"{name}, operand {key}", parameter, operands[key], sizes, lists)
+    for key, parameter in operation.parameters.items():
+        _check_shape(f"{name}, operand {key}", parameter, operands[key], sizes)
     alive: list[Any] = [*values]
+    arguments: list[Any] = []
     for argument in operation.arguments:
         if argument in lists:
             alive.append((ctypes.c_long * len(lists[argument]))(*lists[argument]))
             arguments.append(ctypes.addressof(alive[-1]))
-        elif argument in operation.parameters:
+        elif argument in operands:
             arguments += _arguments(operation.parameters[argument], operands[argument], alive)
         elif argument != "worker":
             arguments.append(sizes[argument])
@@ -126,30 +124,37 @@ def _check_tensor(where: str, parameter: Parameter, value: object) -> None:
         raise ValueError(f"{where} has no memory")
 
 
+def _tensors(parameter: Parameter, value: Value) -> Sequence[Tensor]:
+    """The tensors of an operand whose kind is right: none of a number, several of a list."""
+    if parameter.scalar or value is None:
+        return []
+    return cast(Sequence[Tensor], value if parameter.length else [value])
+
+
 def _read_sizes(
     where: str, parameter: Parameter, value: Value, sizes: dict[str, int], lists: dict[str, tuple[int, ...]]
 ) -> None:
-    """Read the values of named sizes off a tensor; off a list its length and the sizes of its tensors."""
+    """Read the values of named sizes off an operand. Those of a list whose tensors have any shape go to `lists`."""
+    tensors = _tensors(parameter, value)
     if parameter.scalar == "count":
-        sizes[parameter.name] = value  # type: ignore[assignment]
-    if parameter.scalar or value is None:
-        return
-    if not parameter.length:
-        _read_shape(where, parameter, value, sizes)  # type: ignore[arg-type]
-        return
-    _same(where, sizes, parameter.length, len(value))  # type: ignore[arg-type]
-    for size in parameter.shape:
-        if size[0] == "*":
-            actual = tuple(tensor.numel() for tensor in value)  # type: ignore[union-attr]
-            if lists.setdefault(size[1:], actual) != actual:
-                raise ValueError(f"{where} must have tensors of sizes {lists[size[1:]]}, not {actual}")
+        sizes[parameter.name] = cast(int, value)
+    if parameter.length and value is not None:
+        _same(where, sizes, parameter.length, len(tensors))
+    if not parameter.any_shape:
+        for tensor in tensors:
+            _read_shape(where, parameter, tensor, sizes)
+    elif value is not None:
+        actual = tuple(tensor.numel() for tensor in tensors)
+        expected = lists.setdefault(parameter.shape[0][1:], actual)
+        if actual != expected:
+            raise ValueError(f"{where} must have tensors of sizes {expected}, not {actual}")
 
 
-def _read_shape(where: str, parameter: Parameter, value: Tensor, sizes: dict[str, int]) -> None:
-    if value.ndim != len(parameter.shape):
+def _read_shape(where: str, parameter: Parameter, tensor: Tensor, sizes: dict[str, int]) -> None:
+    if tensor.ndim != len(parameter.shape):
         expected = f"[{', '.join(parameter.shape)}]"
-        raise ValueError(f"{where} must have the shape {expected}, not {tuple(value.shape)}")
-    for size, actual in zip(parameter.shape, value.shape, strict=True):
+        raise ValueError(f"{where} must have the shape {expected}, not {tuple(tensor.shape)}")
+    for size, actual in zip(parameter.shape, tensor.shape, strict=True):
         if size.isidentifier():
             _same(where, sizes, size, actual)
 
@@ -161,12 +166,12 @@ def _same(where: str, sizes: dict[str, int], size: str, actual: int) -> None:
 
 
 def _check_shape(where: str, parameter: Parameter, value: Value, sizes: dict[str, int]) -> None:
-    if parameter.scalar or value is None or parameter.shape[:1] == ("*sizes",):
+    if parameter.any_shape:
         return
-    expected = tuple(evaluate(size, sizes) for size in parameter.shape)
-    for tensor in value if parameter.length else [value]:  # type: ignore[union-attr]
-        if tuple(tensor.shape) != expected:  # type: ignore[union-attr]
-            raise ValueError(f"{where} must have the shape {expected}, not {tuple(tensor.shape)}")  # type: ignore[union-attr]
+    for tensor in _tensors(parameter, value):
+        expected = tuple(evaluate(size, sizes) for size in parameter.shape)
+        if tuple(tensor.shape) != expected:
+            raise ValueError(f"{where} must have the shape {expected}, not {tuple(tensor.shape)}")
 
 
 def evaluate(size: str, sizes: dict[str, int]) -> int:

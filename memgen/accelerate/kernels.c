@@ -127,7 +127,7 @@ static inline float sum_of_logs(V factors, long k) {
     return s;
 }
 
-/* BODY for a thread's share of the rows: `few` rows (from ... to) and WIDTH units (from j on) at a time, so that what
+/* BODY for a thread's rows: `few` rows (from ... to) and WIDTH units (from j on) at a time, so that what
    belongs to a unit stays in registers. The last units of a row are done together with some before them, which were done
    already: `fresh` is 1 for those that count in a sum and 0 for the others. Fewer than WIDTH units: k of them. */
 #define BLOCKS(few, rows, units, t, threads, ...)                                                                     \
@@ -903,7 +903,7 @@ static int sort_slots(const int64_t *index, long entries, long slots, int64_t *o
 }
 
 /* How far apart the cores of two threads are: the seconds from when one writes a number to when the other sees it. Each waits
-   for the other's in turn, so many times. 0 if there are not two threads. */
+   for the other's in turn, that many times. 0 if there are not two threads. */
 static int apart(long turns, double *seconds) {
     static long number __attribute__((aligned(128))); /* with a line of the cache for itself */
     double taken = 0;

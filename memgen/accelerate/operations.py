@@ -156,6 +156,11 @@ class Parameter:
         return cls(name, "", match["base"], shape, out, optional, match["length"] or "")
 
     @property
+    def any_shape(self) -> bool:
+        """Whether its tensors may have any shape: `float[*sizes]`."""
+        return any(size.startswith("*") for size in self.shape)
+
+    @property
     def c_types(self) -> list[str]:
         """Of the arguments that it becomes in C."""
         if self.scalar:
@@ -198,7 +203,7 @@ class Operation:
     @cached_property
     def lists(self) -> set[str]:
         """Sizes that are one for each tensor of a list."""
-        return {size[1:] for parameter in self.parameters.values() for size in parameter.shape if size[0] == "*"}
+        return {parameter.shape[0][1:] for parameter in self.parameters.values() if parameter.any_shape}
 
     @property
     def waits(self) -> bool:

@@ -39,7 +39,7 @@ class Chains(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of `imputations`."""
+        """The settings of `imputations`."""
         return {"steps": self.steps, "keep": self.keep, "draws": self.draws, "seed": self.seed}
 
     def fill(self, x: Float[Tensor, "N D"], observed: Bool[Tensor, "N D"], **options: Any) -> Imputation:

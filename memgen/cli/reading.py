@@ -172,7 +172,9 @@ def read_for(saved: Saved, name: str | None, split: str = "test", whole: bool = 
             file=sys.stderr,
         )
     same_data = named or (bool(saved.trained_on) and not changed)
-    if not same_data and whole and not saved.trained_on and is_path(recipe.data.name):  # before 0.5.0, or by hand
+    if (
+        not same_data and whole and not saved.trained_on and is_path(recipe.data.name)
+    ):  # before 0.5.0, or made outside memgen
         print(
             "memgen: warning: this model file does not say which rows it was trained on; if they are in "
             f"{settings.name}, they are scored, too",

@@ -30,7 +30,9 @@ MOST = 100_000
 @click.option("-o", "output", type=FILE, default=Path("scores.csv"), metavar="FILE.csv", help="Default scores.csv.")
 @click.option("--samples", type=Whole(1), default=1000, help="Importance samples per row (default 1000).")
 @click.option("--until", type=Whole(1), metavar="ESS", help="More samples, until the effective sample size holds ...")
-@click.option("--most", type=Whole(1), metavar="N", default=MOST, help=f"... or a row has so many (default {MOST:,}).")
+@click.option(
+    "--most", type=Whole(1), metavar="N", default=MOST, help=f"... or a row has this many (default {MOST:,})."
+)
 @click.option(
     "--reference",
     type=Whole(0),

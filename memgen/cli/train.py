@@ -23,6 +23,7 @@ from memgen.cli.options import FILE, RecipeName, RunPath, Whole, compile_option,
         "memgen train --data photos --size 32x32 --out runs/photos   a folder of images, made 32 x 32",
         "memgen train digits-mem-vae --data scans.npz --out runs/scans",
         "memgen train --resume --out runs/mnist",
+        "torchrun --nproc-per-node 2 -m memgen train mnist-mem-iwae-50 --resume --out runs/k50   two processes",
         "OMP_NUM_THREADS=1 memgen train ...      beside other work on the same cores: much faster then",
     ),
 )
@@ -83,6 +84,13 @@ from memgen.cli.options import FILE, RecipeName, RunPath, Whole, compile_option,
     help="Time between checkpoints (default 120).",
 )
 @click.option("--tensorboard", is_flag=True, help="Also write metrics for TensorBoard into RUN/tensorboard.")
+@click.option(
+    "--timeout",
+    type=Whole(1),
+    default=600,
+    metavar="SECONDS",
+    help="With torchrun: how long a rank waits for the others (default 600).",
+)
 @compile_option
 @device_option
 def command(
@@ -104,6 +112,7 @@ def command(
     resume: bool,
     checkpoint_every: int,
     tensorboard: bool,
+    timeout: int,
     compiled: bool,
     device: str,
 ) -> dict[str, Any]:
@@ -136,4 +145,4 @@ def command(
         test,
         stream,
     )
-    return train(wishes, Options(device, until, checkpoint_every, compiled, tensorboard))
+    return train(wishes, Options(device, until, checkpoint_every, compiled, tensorboard, timeout))

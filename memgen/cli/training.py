@@ -9,16 +9,25 @@ from memgen.cli.choosing import Wishes, choose, choose_start
 from memgen.cli.command import count, say
 from memgen.cli.describing import describe
 from memgen.cli.reading import Loaded
+from memgen.cli.together import check_commands, tell_others, train_along
 from memgen.data.dataset import SPLITS
+from memgen.runs.ranks import join
 from memgen.runs.session import Options, Session, choose_device, train_in
 from memgen.training.prepare import Prepared, prepare
 
 
 def train(wishes: Wishes, how: Options) -> dict[str, Any]:
-    choose_device(how.device)
+    device = choose_device(how.device)
+    ranks = join(device, how.timeout)
+    if ranks is not None:
+        check_commands(ranks, wishes, how)
+    if ranks is not None and not ranks.writes:
+        return train_along(ranks, wishes, how, device)
     recipe, loaded, run = choose(wishes)
     start = choose_start(wishes, run)
     ready = prepare(recipe, loaded.data, loaded.form)
+    if ranks is not None:
+        tell_others(ranks, ready, loaded)
     if loaded.path is not None:
         tell_data(loaded, ready)
 
@@ -29,7 +38,9 @@ def train(wishes: Wishes, how: Options) -> dict[str, Any]:
             epochs = f"{session.epochs} of {session.to_do} epochs"
             say(f"going on with {wishes.out} after {epochs} and {session.state.step} steps")
 
-    run = train_in(wishes.out, ready, how, origin=loaded.origin, start=start, begun=begun)
+    run = train_in(wishes.out, ready, how, origin=loaded.origin, start=start, ranks=ranks, begun=begun)
+    if ranks is not None:
+        ranks.leave()
     last = run.metrics()[-1]
     say(f"trained {count(last['epoch'], 'epoch')} in {last['seconds']:.1f} s: {describe(last)}")
     say(f"saved in {run.folder}; next: memgen evaluate {shlex.quote(str(run.folder))}")

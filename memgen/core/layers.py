@@ -16,11 +16,12 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from memgen.core import products
-from memgen.core.rows import Moments, normalise
+from memgen.core.rows import Moments, Total, normalise
 from memgen.errors import MemgenError
 
 EPSILON = 1e-5
@@ -138,6 +139,8 @@ class BatchNorm(nn.Module):
 
     mean: Tensor
     variance: Tensor
+    total: Total | None = None
+    """Where the rows of a batch are divided among processes (`divided`)."""
 
     def __init__(self, units: int, epsilon: float = EPSILON) -> None:
         super().__init__()
@@ -149,9 +152,9 @@ class BatchNorm(nn.Module):
 
     def forward(self, h: Float[Tensor, "*rows units"]) -> Float[Tensor, "*rows units"]:
         if self.training:
-            return normalise(h, self.gamma, self.beta, self.epsilon)
-        rows, stored = h.reshape(-1, h.shape[-1]), (self.mean, self.variance)
-        return torch.batch_norm(rows, self.gamma, self.beta, *stored, False, 0.0, self.epsilon, False).view_as(h)
+            return normalise(h, self.gamma, self.beta, self.epsilon, self.total)
+        rows = h.reshape(-1, h.shape[-1])
+        return F.batch_norm(rows, self.mean, self.variance, self.gamma, self.beta, eps=self.epsilon).view_as(h)
 
 
 NORMS: dict[str, Callable[..., nn.Module]] = {
@@ -171,6 +174,7 @@ def write_statistics(
     model: Module,
     chunks: Callable[[], Iterable[tuple[Any, ...]]],
     run: Callable[..., object] | None = None,
+    total: Total | None = None,
 ) -> None:
     """Write the exact statistics of a data set into every batch norm of `model`. `chunks()` yields the arguments of
     `run`, a pass through the model, by default of the model itself.
@@ -179,7 +183,8 @@ def write_statistics(
     that of a single pass over all the data at once, in bounded memory. (Averaging the moments of mini-batches would
     not give that: deeper layers would get inputs normalised with other statistics.)
     `model.modules()` must list the batch norms in the order in which they run, and `chunks()` must give the same
-    chunks each time it is called; each batch norm runs once in a pass.
+    chunks each time it is called; each batch norm runs once in a pass. With `total` these are the chunks of one of many
+    processes, and the statistics are those of all.
     """
     training = model.training
     model.train(False)
@@ -192,6 +197,8 @@ def write_statistics(
                     (run or cast(nn.Module, model))(*arguments)
         finally:
             handle.remove()
+        if total is not None:
+            gathered.exchange(total, len(norm.mean))
         norm.mean.copy_(gathered.mean)
         norm.variance.copy_(gathered.variance)
     model.train(training)
@@ -204,6 +211,18 @@ def _gather(moments: Moments, module: nn.Module, inputs: tuple[Tensor, ...]) -> 
 
 def batch_norms(model: Module) -> list[BatchNorm]:
     return [module for module in model.modules() if isinstance(module, BatchNorm)]
+
+
+@contextmanager
+def divided(model: Module, total: Total | None) -> Iterator[None]:
+    """A context in which batch norm in training takes its moments over the rows of all processes."""
+    for norm in batch_norms(model):
+        norm.total = total
+    try:
+        yield
+    finally:
+        for norm in batch_norms(model):
+            norm.total = None
 
 
 def has_statistics(model: Module) -> bool:

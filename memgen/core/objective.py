@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from memgen.core.layers import EPSILON, BatchNorm, batch_norms
 from memgen.core.model import Batch, GenerativeModel, Inference, Joint, Levels, Posterior, infer_all
-from memgen.core.rows import moments, normalise
+from memgen.core.rows import Total, moments, normalise
 
 
 def elbo(log_w: Float[Tensor, "K B"]) -> Float[Tensor, "B"]:
@@ -166,7 +166,8 @@ def _recorded(model: GenerativeModel, statistics: Statistics) -> Iterator[None]:
     """A context in which the moments of each batch norm's inputs are written into `statistics`."""
 
     def record(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        statistics[cast(BatchNorm, norm)] = moments(inputs[0])
+        norm = cast(BatchNorm, norm)
+        statistics[norm] = moments(inputs[0], norm.total)
 
     with ExitStack() as hooks:
         for norm in batch_norms(model):
@@ -219,33 +220,36 @@ CHOOSING = ("single", "single-shared")
 """Estimators that need noise for K + 1 samples; the last one is used for the choice."""
 
 
-def standardised_mean(h: Float[Tensor, "*K B units"], epsilon: float = EPSILON) -> Float[Tensor, "B units"]:
+def standardised_mean(
+    h: Float[Tensor, "*K B units"], epsilon: float = EPSILON, total: Total | None = None
+) -> Float[Tensor, "B units"]:
     """mean_k (h_k - mean) / sqrt(variance + epsilon), mean and variance over all rows of all samples."""
-    h = normalise(h, None, None, epsilon)
+    h = normalise(h, None, None, epsilon, total)
     return h if h.ndim == 2 else h.mean(0)
 
 
 def local_reconstruction(
-    inference: Inference, weights: Sequence[Sequence[float]], epsilon: float = EPSILON
+    inference: Inference, weights: Sequence[Sequence[float]], epsilon: float = EPSILON, total: Total | None = None
 ) -> Float[Tensor, ""]:
     """sum_i lambda_i * mean (standardised_mean(P_i) - standardised_mean(Q_i))^2 over units and batch.
 
     P_i is the output of layer i of P, after memory and composition. Q_i is the pre-activation of the same layer of Q,
     before its batch norm. Both are standardised over all rows without parameters, then averaged over the samples (Q has
     no samples at the first level). Gradients flow into both nets. `weights` holds one lambda per layer and level, from
-    the data upwards; if all are zero the result is zero.
+    the data upwards; if all are zero the result is zero. With `total` the mean is over the rows of this process, which
+    are standardised over those of all.
     """
-    total = torch.zeros((), device=inference.log_p_x.device)
+    result = torch.zeros((), device=inference.log_p_x.device)
     if not any(map(any, weights)):
-        return total
+        return result
     for up, down, lambdas in zip(inference.up, inference.down, weights, strict=True):
         for q, p, weight in zip(up, down, lambdas, strict=True):
             if weight:
                 # P's features are those of the bound's z. The authors draw another z, which has the same expectation.
                 # The paper's text has a sum over units and its program the mean, to which lambda = 0.1 belongs.
-                features = standardised_mean(p.output, epsilon), standardised_mean(q.pre, epsilon)
-                total = total + weight * F.mse_loss(*features)
-    return total
+                features = standardised_mean(p.output, epsilon, total), standardised_mean(q.pre, epsilon, total)
+                result = result + weight * F.mse_loss(*features)
+    return result
 
 
 def loss(values: Float[Tensor, "B"], regulariser: Float[Tensor, ""]) -> Float[Tensor, ""]:

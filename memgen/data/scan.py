@@ -141,9 +141,9 @@ class TableScan:
 
     def columns(self) -> tuple[Column, ...]:
         """The schema."""
-        found = dict(zip(self.plain, self.numbers.columns(), strict=True)) if self.plain else {}
-        found |= {i: levels.column() for i, levels in self.others.items()}
-        return tuple(found[i] for i in range(len(found)))
+        schema = dict(zip(self.plain, self.numbers.columns(), strict=True)) if self.plain else {}
+        schema |= {i: levels.column() for i, levels in self.others.items()}
+        return tuple(schema[i] for i in range(len(schema)))
 
 
 def is_plain(values: Shaped[NDArray[Any], " n"] | Coded) -> bool:
@@ -152,7 +152,7 @@ def is_plain(values: Shaped[NDArray[Any], " n"] | Coded) -> bool:
 
 
 def spread(rows: int, most: int) -> Chosen:
-    """At most so many rows, at equal distances.
+    """At most this many rows, at equal distances.
 
     >>> spread(10, 4)
     array([0, 3, 6, 9])

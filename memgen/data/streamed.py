@@ -28,7 +28,7 @@ from memgen.data.stored import BYTES, Stored
 WINDOW_BYTES = 1 << 26
 """Of the rows that are shuffled together; twice as much is kept in memory."""
 SHARE = 10
-"""One row out of so many is for validation, and as many for test."""
+"""One row in this many is for validation, and one for test."""
 Raw = RawTable | RawImages
 Encode = Callable[[Raw], Float32[NDArray[np.float32], "n D"]]
 Codes = Callable[[Raw], "Shaped[NDArray[np.intp], ' n'] | None"]

@@ -20,13 +20,13 @@ from memgen.runs.modelfile import Saved
 from memgen.runs.progress import Progress
 from memgen.runs.run import Run
 from memgen.tasks.density import BATCH_SIZE, BitsPerDimension, Likelihood, bits_per_dimension, join, log_likelihoods
-from memgen.tasks.imputation import Imputation, imputations
+from memgen.tasks.imputation import Imputation, Settings, imputations
 from memgen.tasks.imputation import join as join_rows
 from memgen.tasks.inspection import Inspection, inspect, require_memory
 from memgen.tasks.scores import SquaredError, comparable, row_errors, squared_error
 
 MANY_PARTS = 1000
-"""Partial results of a few rows each are joined when there are so many: a small tensor takes more than its values."""
+"""Partial results of a few rows each are joined when there are more: a small tensor takes more than its values."""
 KEEP_EVERY = 60.0
 """Seconds between writes of the partial results of an evaluation."""
 
@@ -171,10 +171,10 @@ def bits_of(saved: Saved, result: Likelihood, batch: Rows) -> BitsPerDimension |
 def fill(
     model: GenerativeModel, batch: Batch, method: str | None = None, what: str = "imputing", **options: Any
 ) -> Imputation:
-    """Missing values of all rows; `options` are those of `imputations`."""
+    """Missing values of all rows; `options` are those of `Settings`."""
     parts: list[Imputation] = []
     with Progress(what, len(batch), "row") as progress:
-        for part in imputations(model, batch, method, **options):
+        for part in imputations(model, batch, method, Settings(**options)):
             parts.append(part)
             progress.to(sum(map(len, parts)))
     return join_rows(parts)
@@ -192,7 +192,8 @@ def fill_rows(
     """Missing values of `rows`, whole batches; goes on after the rows that are kept already."""
     previous, seconds = kept.read()
     parts = [] if previous is None else [previous]
-    pieces = imputations(model, batch, method, start=rows.start + sum(map(len, parts)), stop=rows.stop, **options)
+    start = rows.start + sum(map(len, parts))
+    pieces = imputations(model, batch, method, Settings(**options), start=start, stop=rows.stop)
     return Long(what, "row", "filled in", join_rows, len(rows)).collect(pieces, parts, kept, seconds)[0]
 
 

@@ -3,41 +3,38 @@
 from __future__ import annotations
 
 import shlex
-import signal
-import sys
 import time
 import warnings
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, cast
-
-import torch
 
 from memgen.core.model import DGM
 from memgen.data.form import Origin
 from memgen.errors import MemgenError, reason
 from memgen.recipes import document
+from memgen.runs.execution import COMPILED as COMPILED
+from memgen.runs.execution import choose_device as choose_device
+from memgen.runs.execution import choose_execution as choose_execution
+from memgen.runs.following import send
 from memgen.runs.modelfile import Saved, warm_start
 from memgen.runs.progress import Progress
+from memgen.runs.ranks import neighbours
 from memgen.runs.run import CHECKPOINT, RECIPE, Checkpoint, Run
+from memgen.runs.signals import Signals
+from memgen.runs.signals import Stopped as Stopped
 from memgen.runs.tensorboard import Writer
-from memgen.training.execution import execution_path
+from memgen.training.distributed import Ranks
 from memgen.training.fit import Epoch, NonFiniteError, check_finite, stages
 from memgen.training.losses import check_compilable
 from memgen.training.prepare import Prepared, adapt
 from memgen.training.restoring import check_order, check_progress
 from memgen.training.state import State, begin
 from memgen.training.statistics import collect_statistics
-
-COMPILED = "compiled"
-"""The execution path of a run whose loss is compiled by torch.compile."""
-
-
-class Stopped(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM, raised at the end of a step."""
+from memgen.training.trial import try_out
 
 
 @dataclass(frozen=True)
@@ -70,6 +67,8 @@ class Options:
     """Seconds."""
     compiled: bool = False
     tensorboard: bool = False
+    timeout: int = 600
+    """Seconds that a rank waits for the others."""
 
 
 def train_in(
@@ -79,10 +78,12 @@ def train_in(
     *,
     origin: Origin | None = None,
     start: Start | None = None,
+    ranks: Ranks | None = None,
     begun: Callable[[Session], None] = lambda session: None,
 ) -> Run:
     """Train in a run folder: a new one is created, an existing one is resumed. `origin`: of the user's own data;
-    `start`: the initial weights; `begun` is called before the first step."""
+    `start`: the initial weights; `ranks`: the processes that train together, of which this is rank 0; `begun` is called
+    before the first step."""
     recipe, options = ready.recipe, Options() if options is None else options
     document.position(options.until or recipe.stages[-1].name, [stage.name for stage in recipe.stages])
     if options.compiled:
@@ -98,7 +99,7 @@ def train_in(
     elif about is not None and not (folder / CHECKPOINT).exists():
         run.remember_start(about)
     run = run.remembering(origin)
-    with run.locked(), Session(run, ready, options, first) as session:
+    with run.locked(), Session(run, ready, options, first, ranks) as session:
         begun(session)
         session.train()
     return run
@@ -119,25 +120,28 @@ class Session:
     stops at once: the last checkpoint remains.
     """
 
-    def __init__(self, run: Run, ready: Prepared, options: Options, first: int = 0) -> None:
-        self.run, self.options = run, options
+    def __init__(self, run: Run, ready: Prepared, options: Options, first: int = 0, ranks: Ranks | None = None) -> None:
+        self.run, self.options, self.ranks = run, options, ranks
         checkpoint = run.checkpoint()
         if checkpoint is not None:
             self._check(checkpoint, ready)
         previous = None if checkpoint is None else checkpoint.execution
-        self.execution = choose_execution(options.device, previous, options.compiled)
+        self.execution = choose_execution(
+            options.device, previous, options.compiled, 1 if ranks is None else ranks.size
+        )
         self.ready = ready.on(self.execution["device"])
         stage = first if checkpoint is None else checkpoint.counts["stage"]
         foreign = run.start is not None
-        self.state = begin(self.ready.model, run.recipe, self.execution["path"] == COMPILED, stage, foreign)
+        self.state = begin(self.ready.model, run.recipe, self.execution["path"] == COMPILED, stage, foreign, ranks)
         run.restore(self.state, checkpoint)
         names = [entry.name for entry in run.recipe.stages]
         self.until = len(names) if options.until is None else names.index(options.until) + 1
         """The number of stages to complete."""
-        self.stop = False
+        self.signals = Signals(self._go_on(), ranks)
         self.note = ""
         self.saved_at = time.monotonic()
-        self.handlers: dict[int, Any] = {}
+        if ranks is not None:
+            send(ranks, self.state, self.finished)
 
     def _check(self, checkpoint: Checkpoint, ready: Prepared) -> None:
         """Refuse counts that this training cannot have reached."""
@@ -164,21 +168,13 @@ class Session:
         return self.epochs >= self.to_do
 
     def __enter__(self) -> Session:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self.handlers[number] = signal.signal(number, self._note)
+        self.signals.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number, handler in self.handlers.items():
-            signal.signal(number, handler)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.stop:
-            raise KeyboardInterrupt("stopped at once; the last checkpoint is whole: " + self._go_on())
-        print("\nstopping: the state is being saved", file=sys.stderr)
-        self.stop = True
+        self.signals.__exit__(kind, error, trace)
 
     def _go_on(self) -> str:
         return f"go on with: memgen train --resume --out {shlex.quote(str(self.run.folder))}"
@@ -192,6 +188,7 @@ class Session:
             return run.metrics()
         if not (run.folder / CHECKPOINT).exists():
             run.save_checkpoint(self.state, self.execution)
+        self._try_out()
         writer = Writer(run, self.epochs) if self.options.tensorboard else None
         with Progress("training", self._steps(self.until), "step", self._steps_done(self.state)) as progress:
             try:
@@ -201,9 +198,17 @@ class Session:
             except NonFiniteError as error:
                 remains = f"the last good checkpoint is kept in {run.folder}; other settings need another --out"
                 raise NonFiniteError(f"{error}; {remains}") from None
-        if self.stop:  # it came while the last epoch was being saved
+        if self.signals.noted:  # it came while the last epoch was being saved
             raise Stopped(f"stopped after all of {self.to_do} epochs, and saved")
         return run.metrics()
+
+    def _try_out(self) -> None:
+        """Warn if several ranks take longer for a step than one."""
+        if self.ranks is None:
+            return
+        trial = try_out(self.ready, self.state, neighbours())
+        if not trial.pays:
+            warnings.warn(f"{self.ranks.size} ranks do not pay here: {trial}", stacklevel=2)
 
     def _steps(self, stages: int) -> int:
         """The number of steps of the first stages."""
@@ -217,7 +222,7 @@ class Session:
         def tick(state: State, steps: int) -> None:
             self.state = state
             progress.to(self._steps_done(state), f"epoch {self.epochs + 1}/{self.to_do}{self.note}")
-            if self.stop:
+            if self.signals.stop():
                 self._interrupt()
             if time.monotonic() - self.saved_at >= self.options.checkpoint_every:
                 check_finite(state)
@@ -237,7 +242,7 @@ class Session:
             self.run.save_weights(self.state)
         if stage_ends or time.monotonic() - self.saved_at >= self.options.checkpoint_every:
             self._checkpoint()
-        if self.stop and not self.finished:
+        if self.signals.stop() and not self.finished:
             self._interrupt()
 
     def _checkpoint(self) -> None:
@@ -257,42 +262,3 @@ class Session:
         self._save_result()
         done = f"{self.epochs} of {self.to_do} epochs and {self.state.step} steps"
         raise Stopped(f"stopped after {done}, and saved; {self._go_on()}")
-
-
-def choose_device(name: str) -> str:
-    """A device that works; "auto" is a GPU if there is one."""
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.zeros(1, device=name).item()
-    except (RuntimeError, AssertionError, NotImplementedError):
-        raise MemgenError(f"--device {name}: there is no such device here; use cpu, or auto") from None
-    return name
-
-
-def choose_execution(device: str, previous: dict[str, Any] | None, compiled: bool = False) -> dict[str, Any]:
-    """Device, threads, version of torch and path, on which the bits of a result depend. They are chosen when a run
-    starts; a resumed run keeps the `previous` ones."""
-    path = COMPILED if compiled else execution_path()
-    if previous is None:
-        threads, version = torch.get_num_threads(), torch.__version__
-        return {"device": choose_device(device), "threads": threads, "torch": str(version), "path": path}
-    if device not in ("auto", previous["device"]):
-        raise MemgenError(f"this run was started on {previous['device']} and stays there; leave out --device {device}")
-    choose_device(previous["device"])
-    torch.set_num_threads(previous["threads"])
-    if previous["torch"] != torch.__version__:
-        warnings.warn(
-            f"this run was started with torch {previous['torch']}, this is {torch.__version__}: its end may differ in "
-            "the last bits from that of an uninterrupted run",
-            stacklevel=2,
-        )
-    if COMPILED in (previous["path"], path):
-        return previous
-    if previous["path"] != path:
-        warnings.warn(
-            f"this run was started with {previous['path']} kernels, here are {path} ones: its end may differ in the "
-            "last bits from that of an uninterrupted run",
-            stacklevel=2,
-        )
-    return previous

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -20,7 +21,13 @@ ROWS = 100
 """Rows drawn from one generator. Another value would change the results of all seeds."""
 
 
-@torch.no_grad()
+class Sample(NamedTuple):
+    """Rows, and the z that they were decoded from."""
+
+    x: Float[Tensor, "n D"]
+    z: Codes
+
+
 def sample(
     model: GenerativeModel,
     n: int,
@@ -30,10 +37,7 @@ def sample(
     hold: int = 0,
     label: Int[Tensor, " n"] | None = None,
 ) -> Float[Tensor, "n D"]:
-    """The means of p(x|z) for n draws of z from the prior, or with `draw` a sample of x for each z.
-
-    Row i does not depend on n. z is drawn level by level from the top. The top `hold` levels are drawn once and shared
-    by all rows, so that only the levels below differ. `label` has the class of each row, for a model of classes.
+    """The rows of `sample_with_codes`.
 
     >>> from memgen.recipes.build import build
     >>> from memgen.recipes.settings import Recipe
@@ -41,13 +45,31 @@ def sample(
     >>> sample(model, 3, draw=True).unique()
     tensor([0., 1.])
     """
+    return sample_with_codes(model, n, seed=seed, draw=draw, hold=hold, label=label).x
+
+
+@torch.no_grad()
+def sample_with_codes(
+    model: GenerativeModel,
+    n: int,
+    *,
+    seed: int = 0,
+    draw: bool = False,
+    hold: int = 0,
+    label: Int[Tensor, " n"] | None = None,
+) -> Sample:
+    """The means of p(x|z) for n draws of z from the prior, or with `draw` a sample of x for each z; and z.
+
+    Row i does not depend on n. z is drawn level by level from the top. The top `hold` levels are drawn once and shared
+    by all rows, so that only the levels below differ. `label` has the class of each row, for a model of classes.
+    """
     if n < 1:
         raise MemgenError(f"the number of samples must be at least 1, not {n}")
     if not 0 <= hold <= len(model.latent):
         raise MemgenError(f"the levels that are held must be 0 to {len(model.latent)} for this model, not {hold}")
     if label is not None and len(label) != n:
         raise MemgenError(f"{n} samples need as many labels, not {len(label)}")
-    start, blocks = stream(seed, Purpose.SAMPLING), []
+    start, blocks = stream(seed, Purpose.SAMPLING), list[Sample]()
     columns, shared = model.likelihood.columns, list[Tensor]()
     with evaluating(model):
         for block in range(math.ceil(n / ROWS)):
@@ -56,8 +78,31 @@ def sample(
             shared = shared or [level[:, :1].expand_as(level) for level in noise[:hold]]
             u = torch.rand(ROWS, columns, generator=generator, dtype=torch.float64) if draw else None
             unobserved = Batch.unobserved(ROWS, columns, _block_of(label, block)).to(weights_of(model))
-            blocks.append(_drawn(model, [*shared, *noise[hold:]], u, unobserved))
-    return torch.cat(blocks)[:n]
+            levels = tuple(level.to(unobserved.x) for level in reversed([*shared, *noise[hold:]]))
+            blocks.append(_drawn(model, one(model.prior(levels, unobserved)), u, unobserved))
+    z = tuple(torch.cat(level)[:n] for level in zip(*(block.z for block in blocks), strict=True))
+    return Sample(torch.cat([block.x for block in blocks])[:n], z)
+
+
+@torch.no_grad()
+def sample_near(model: GenerativeModel, rows: Batch, n: int, *, seed: int = 0, draw: bool = False) -> Sample:
+    """n draws of z from the aggregated posterior of the rows, 1/N sum_i q(z|x_i): for rows of one class, samples of
+    that class from a model without classes. The rows of the result are means of p(x|z), or with `draw` samples of it.
+
+    >>> from memgen.recipes.build import build
+    >>> from memgen.recipes.settings import Recipe
+    >>> model = build(Recipe().override(["model.norm=none", "model.latent=2"]), columns=4)
+    >>> sample_near(model, Batch(torch.ones(5, 4)), 3).z[0].shape
+    torch.Size([3, 2])
+    """
+    if n < 1 or not len(rows):
+        raise MemgenError(f"samples near rows need at least one row and one sample, not {len(rows)} and {n}")
+    source = generator(seed, Purpose.SAMPLING)
+    batch = rows.rows(torch.randint(len(rows), (n,), generator=source)).to(weights_of(model))
+    noise = tuple(torch.randn(1, n, d, generator=source).to(batch.x) for d in model.latent)
+    u = torch.rand(n, model.likelihood.columns, generator=source, dtype=torch.float64) if draw else None
+    with evaluating(model):
+        return _drawn(model, one(model.infer(model.encode(batch), noise).z), u, batch)
 
 
 def _block_of(label: Int[Tensor, " n"] | None, block: int) -> Int[Tensor, " ROWS"] | None:
@@ -68,13 +113,11 @@ def _block_of(label: Int[Tensor, " n"] | None, block: int) -> Int[Tensor, " ROWS
     return torch.cat([chosen, chosen[-1:].expand(ROWS - len(chosen))])
 
 
-def _drawn(
-    model: GenerativeModel, noise: list[Tensor], u: Float[Tensor, "ROWS D"] | None, unobserved: Batch
-) -> Float[Tensor, "ROWS D"]:
-    """Rows for noise of z, from the top level down: the means of p(x|z), or with u samples."""
-    z = model.prior(tuple(level.to(unobserved.x) for level in reversed(noise)), unobserved)
-    p = model.decode(one(z), unobserved)
-    return (factorised(p, "the mean of a sample").mean if u is None else p.sample(u.to(unobserved.x))).cpu()
+def _drawn(model: GenerativeModel, z: Codes, u: Float[Tensor, "n D"] | None, batch: Batch) -> Sample:
+    """The means of p(x|z), or with u samples."""
+    p = model.decode(z, batch)
+    x = factorised(p, "the mean of a sample").mean if u is None else p.sample(u.to(batch.x))
+    return Sample(x.cpu(), tuple(level.cpu() for level in z))
 
 
 def one(z: Levels) -> Codes:

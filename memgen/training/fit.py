@@ -6,24 +6,23 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Generator
-from functools import partial
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from memgen.core.layers import forget_statistics
+from memgen.core.layers import divided, forget_statistics
 from memgen.core.model import Batch, GenerativeModel
 from memgen.core.objective import CHOOSING
 from memgen.data.dataset import Dataset
 from memgen.errors import FailedError
 from memgen.recipes.checks import warn_of_bias
-from memgen.recipes.settings import Recipe
-from memgen.tasks.density import log_likelihood
+from memgen.recipes.settings import Recipe, Training
+from memgen.tasks.density import log_likelihoods
 from memgen.training.batches import read
 from memgen.training.execution import PlannedSteps, flushed_denormals
-from memgen.training.losses import step_loss
+from memgen.training.gradients import gradients
 from memgen.training.optimizer import Settings, slots_used
 from memgen.training.order import draw_order, rows_of_steps
 from memgen.training.prepare import Prepared, adapt, prepare
@@ -33,6 +32,10 @@ from memgen.training.statistics import collect_unchecked
 
 LOOK_EVERY = 50
 """Steps between looks for a non-finite loss or gradient, each of which waits for the device."""
+
+
+SCORED = 64
+"""Rows that are scored together."""
 
 
 class NonFiniteError(FailedError):
@@ -76,17 +79,25 @@ Evaluate = Callable[[State, Prepared], Bounds]
 def evaluate(state: State, ready: Prepared) -> Bounds:
     """The bounds that training reports at intervals."""
     settings, data = ready.recipe.stages[state.stage].training, ready.data
-    train = _score(state.result, data, "train", settings.evaluate_rows, settings.evaluate_samples, settings.seed)
+    train = _score(state, data, "train", settings)
     if ready.recipe.data.train_on != "train" or data.valid is None:
         return Bounds(train)
-    valid = _score(state.result, data, "valid", settings.evaluate_rows, settings.evaluate_samples, settings.seed)
+    valid = _score(state, data, "valid", settings)
     if not math.isfinite(valid):
         warnings.warn("the bound of validation rows is not finite: some lie far from all others", stacklevel=1)
     return Bounds(train, valid)
 
 
-def _score(model: GenerativeModel, data: Dataset, split: str, rows: int, samples: int, seed: int) -> float:
-    return log_likelihood(model, data.to_score(split, rows), samples, seed=seed, batch_size=64).mean
+def _score(state: State, data: Dataset, split: str, settings: Training) -> float:
+    """The mean bound of rows, of which every rank scores its part."""
+    rows = data.to_score(split, settings.evaluate_rows)
+    borders, ranks = [*range(0, len(rows), SCORED), len(rows)], state.ranks
+    own = range(len(rows)) if ranks is None else ranks.shard.rows(borders)
+    samples, seed = settings.evaluate_samples, settings.seed
+    parts = log_likelihoods(state.result, rows, samples, own.start, seed, SCORED, stop=own.stop)
+    others = torch.zeros(len(rows), dtype=torch.float64)
+    log_p = torch.cat([others[: own.start], *(part.log_p for part in parts), others[own.stop :]])
+    return float((log_p if ranks is None else ranks.total(log_p)).mean())
 
 
 def fit(
@@ -103,7 +114,7 @@ def fit(
     `state` is where to go on from; `tick(state, steps per epoch)` is called after every step.
 
     >>> from memgen.recipes.build import build
-    >>> from memgen.recipes.settings import Recipe
+    >>> from memgen.recipes.settings import Recipe, Training
     >>> recipe = Recipe.named("digits-mem-vae").override(["training.epochs=2"])
     >>> model = build(recipe)
     >>> from memgen.data import dataset
@@ -150,7 +161,9 @@ def _stage(ready: Prepared, state: State, tick: Tick, score: Evaluate) -> Genera
         if state.step == 0:
             state.order = draw_order(ready.rows, state.generator)
             state.log = torch.zeros(len(sizes), 3, device=state.order.device)
-        with flushed_denormals():  # with denormal numbers a step takes 3 times as long at K = 50
+        total = None if state.ranks is None else state.ranks.total
+        # with denormal numbers a step takes 3 times as long at K = 50
+        with flushed_denormals(), divided(state.model, total):
             for chosen in rows_of_steps(ready.rows, state.order, sizes, state.step):
                 batch = read(ready.rows, ready.levels, chosen, ready.data.stochastic, state.generator)
                 batch = batch.to(next(state.model.parameters()))  # rows of a file come in single precision on the CPU
@@ -174,16 +187,7 @@ def train_step(state: State, batch: Batch, recipe: Recipe, steps: int) -> Float[
     beta = min(1.0, t / (steps * objective.kl_warmup_epochs)) if objective.kl_warmup_epochs else 1.0
     samples = objective.samples + (objective.estimator in CHOOSING)
     noise = model.noise(samples, len(batch.x), state.generator)
-    # `step_loss` defines the loss. For the paper's models accelerate/ computes the same loss and gradients, with the KL
-    # term at full weight.
-    whole = state.compiled is None and beta == 1
-    step = state.planned.find(model, objective, batch) if whole else None
-    if step is not None:
-        report = step(batch, noise)
-    else:
-        state.optimizer.clear()
-        value, report = (state.compiled or partial(step_loss, model, recipe))(batch, noise, beta)
-        value.backward()
+    report = gradients(state, recipe, batch, noise, beta)
     norm = state.optimizer.step(
         Settings(
             learning_rate(settings, t, steps),
@@ -232,7 +236,7 @@ def finish_epoch(state: State, ready: Prepared, score: Evaluate) -> Epoch:
     if due or last:
         state.planned = PlannedSteps()  # frees its buffers while rows are scored
         state.optimizer.catch_up(settings.ema)
-        collect_unchecked(state.result, ready.rows, ready.data.stochastic, settings.seed)
+        collect_unchecked(state.result, ready.rows, ready.data.stochastic, settings.seed, state.ranks)
     if due:
         bounds, used = score(state, ready), slots_used(state.optimizer)
         if settings.keep == "best" and bounds.valid is not None:

@@ -12,6 +12,7 @@ from memgen.core.likelihoods import Mixed
 from memgen.core.memory import sparse_parameters
 from memgen.core.model import Batch, GenerativeModel, Levels
 from memgen.core.objective import BOUNDS, ESTIMATORS, local_reconstruction, loss
+from memgen.core.rows import Total
 from memgen.errors import MemgenError
 from memgen.recipes.settings import Recipe
 
@@ -20,12 +21,14 @@ Value = Callable[[Batch, Levels, float], tuple[Tensor, Tensor]]
 
 
 def step_loss(
-    model: GenerativeModel, recipe: Recipe, batch: Batch, noise: Levels, beta: float
+    model: GenerativeModel, recipe: Recipe, batch: Batch, noise: Levels, beta: float, total: Total | None = None
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "2"]]:
-    """The loss to differentiate; and loss and bound to report."""
+    """The loss to differentiate; and loss and bound to report. With `total` these are means over the rows of this
+    process, standardised over those of all."""
     objective = recipe.objective
     estimate = ESTIMATORS[objective.estimator](model, batch, noise, BOUNDS[objective.bound], beta)
-    regulariser = local_reconstruction(estimate.inference, objective.local_reconstruction, recipe.model.norm_epsilon)
+    epsilon = recipe.model.norm_epsilon
+    regulariser = local_reconstruction(estimate.inference, objective.local_reconstruction, epsilon, total)
     bound = estimate.bound - log_unit(model, batch)
     report = torch.stack([loss(bound, regulariser.detach()), bound.mean()])
     return loss(estimate.surrogate, regulariser), report.detach()

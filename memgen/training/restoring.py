@@ -1,4 +1,4 @@
-"""Checks of a checkpoint: whoever can write its checksum can write anything into it, so nothing in it is believed."""
+"""Checks of a checkpoint. Who can write its checksum can write anything into it, so every field is checked."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from memgen.core.memory import sparse_parameters
 from memgen.core.model import GenerativeModel
 from memgen.core.noise import Purpose, generator
 from memgen.recipes.settings import Recipe
+from memgen.training.distributed import Ranks
 from memgen.training.execution import PlannedSteps
 from memgen.training.losses import Value, compiled_loss
 from memgen.training.optimizer import Adam
@@ -71,6 +72,8 @@ class State:
     """The planned steps, which need no autograd."""
     whole: set[str] = field(default_factory=set)
     """Row-sparse parameters that a checkpoint holds in full, because the recipe's seed did not make their values."""
+    ranks: Ranks | None = None
+    """The processes among which the rows of a step are divided."""
 
     @property
     def result(self) -> Any:
@@ -85,7 +88,7 @@ class State:
     def next_stage(self, recipe: Recipe) -> State:
         """Begin the next stage with the weights that this one ended with."""
         self.model.load_state_dict(self.chosen_weights)
-        state = begin(self.model, recipe, self.compiled is not None, self.stage + 1, foreign=True)
+        state = begin(self.model, recipe, self.compiled is not None, self.stage + 1, foreign=True, ranks=self.ranks)
         state.seconds = self.seconds
         return state
 
@@ -160,11 +163,16 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def begin(
-    model: GenerativeModel, recipe: Recipe, compiled: bool = False, stage: int = 0, foreign: bool = False
+    model: GenerativeModel,
+    recipe: Recipe,
+    compiled: bool = False,
+    stage: int = 0,
+    foreign: bool = False,
+    ranks: Ranks | None = None,
 ) -> State:
     """The state before the first step of a stage. `compiled`: with torch.compile of its loss, which takes half a minute
     and pays in long trainings of models that have no planned step. `foreign`: the weights are not those that the
-    recipe's seed gives, so a checkpoint must hold all of them.
+    recipe's seed gives, so a checkpoint must hold all of them. `ranks`: the processes that train together.
     """
     settings = recipe.stages[stage].training
     device = next(model.parameters()).device
@@ -182,4 +190,5 @@ def begin(
         stage,
         compiled=compiled_loss(model, recipe.stage(stage)) if compiled else None,
         whole=set(sparse_parameters(model)) if foreign else set(),
+        ranks=ranks,
     )

@@ -13,6 +13,7 @@ from memgen.core.layers import write_statistics
 from memgen.core.model import GenerativeModel, Levels, infer_all
 from memgen.core.noise import Purpose, generator
 from memgen.training.batches import check_rows
+from memgen.training.distributed import Ranks
 
 CHUNK = 1000
 """Rows at a time."""
@@ -26,16 +27,21 @@ def collect_statistics(model: GenerativeModel, rows: Rows, *, stochastic: bool =
     collect_unchecked(model, rows, stochastic, seed)
 
 
-def collect_unchecked(model: GenerativeModel, rows: Rows, stochastic: bool, seed: int) -> None:
+def collect_unchecked(
+    model: GenerativeModel, rows: Rows, stochastic: bool, seed: int, ranks: Ranks | None = None
+) -> None:
+    """The chunks of rows are divided among the ranks; all draw the random numbers of all chunks."""
     weights = next(model.parameters())
 
     def parts() -> Iterator[tuple[Batch, Levels]]:
         random = generator(seed, Purpose.STATISTICS)
-        for part in chunks(rows, CHUNK):
+        for index, part in enumerate(chunks(rows, CHUNK)):
             batch = rows.rows(part).to(weights)
             if stochastic:
                 u = torch.rand(batch.x.shape, generator=random).to(weights.device)
                 batch = replace(batch, x=(u < batch.x).to(weights))
-            yield batch, tuple(level.to(weights.device) for level in model.noise(1, len(batch), random))
+            noise = tuple(level.to(weights.device) for level in model.noise(1, len(batch), random))
+            if ranks is None or index % ranks.size == ranks.index:
+                yield batch, noise
 
-    write_statistics(model, parts, partial(infer_all, model))
+    write_statistics(model, parts, partial(infer_all, model), None if ranks is None else ranks.total)

@@ -16,34 +16,45 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from memgen.errors import MemgenError
-from memgen.web import asks, pictures, tables
+from memgen.web import answers, queries, tables
+from memgen.web.models import Served, numbered
 from memgen.web.runs import Runs
-from memgen.web.safety import Door, Guard
-from memgen.web.shelf import Shown
-from memgen.web.work import BusyError, OutdatedError, Ticket, Workers
+from memgen.web.safety import Access, Guard
+from memgen.web.work import BusyError, Check, Job, OutdatedError, Report, Workers
 
 POLL = 1.0
 """Seconds between two checks of the runs for new epochs."""
 MOST_STREAMS = 16
+"""Largest number of pages that follow the runs at a time."""
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 REPORT_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; sandbox allow-popups"
 
-ANSWERS: dict[str, tuple[type[asks.OfModel], Callable[..., dict[str, Any]]]] = {
-    "samples": (asks.Samples, pictures.samples),
-    "decode": (asks.Decode, pictures.decode),
-    "morph": (asks.Morph, pictures.morph),
-    "map": (asks.OfModel, pictures.latent_map),
-    "images": (asks.Images, pictures.images),
-    "encode": (asks.Encode, pictures.encode),
-    "look": (asks.Look, pictures.look),
-    "slots": (asks.OfPlace, pictures.slots),
-    "nearest": (asks.OfSlot, pictures.nearest),
-    "pattern": (asks.Pattern, pictures.pattern),
-    "complete": (asks.Complete, pictures.complete),
-    "fill": (asks.Fill, tables.fill),
-    "rows": (asks.Rows, tables.rows),
+ANSWERS: dict[str, tuple[type[queries.OfModel], Callable[..., dict[str, Any]]]] = {
+    "samples": (queries.Samples, answers.samples),
+    "decode": (queries.Decode, answers.decode),
+    "morph": (queries.Morph, answers.morph),
+    "map": (queries.OfModel, answers.latent_map),
+    "examples": (queries.Examples, answers.examples),
+    "encode": (queries.Row, answers.encode),
+    "look": (queries.Look, answers.look),
+    "slots": (queries.Slots, answers.slots),
+    "nearest": (queries.OfSlot, answers.nearest),
+    "pattern": (queries.Pattern, answers.pattern),
+    "complete": (queries.Complete, answers.complete),
+    "fill": (queries.Table, tables.fill),
+    "score": (queries.Table, tables.score),
+    "rows": (queries.Rows, tables.rows),
 }
-"""name -> type of the request, and the function (model, request, check) that answers it."""
+"""name -> type of the query, and the function (served, model, query) that answers it."""
+FAILURES: dict[Any, tuple[int, str]] = {
+    MemgenError: (400, ""),
+    OutdatedError: (409, "outdated: a newer request has taken its place"),
+    BusyError: (429, "busy; try again in a moment"),
+    ClientDisconnect: (413, "the request is too large or was cut off"),
+    404: (404, "there is nothing at this address"),
+    405: (405, "this address is not asked in this way"),
+}
+"""What ended a request -> status, and the message; "" for that of the error."""
 
 
 def static_files() -> dict[str, tuple[bytes, str]]:
@@ -61,30 +72,51 @@ def static_files() -> dict[str, tuple[bytes, str]]:
 class Page:
     """The handlers of all routes, and the state that they share."""
 
-    def __init__(self, shown: Sequence[Shown], runs: Runs, workers: Workers) -> None:
-        self.shown, self.runs, self.workers = list(shown), runs, workers
+    def __init__(self, models: Sequence[Served], runs: Runs, workers: Workers) -> None:
+        self.models, self.runs, self.workers = list(models), runs, workers
         self.files = static_files()
         self.streams = 0
+
+    @property
+    def routes(self) -> list[Route]:
+        routes = [Route(path, self.file, methods=["GET"]) for path in self.files]
+        routes += [Route("/api/about", self.about, methods=["GET"]), Route("/api/runs", self.follow, methods=["GET"])]
+        routes += [Route("/api/values", self.values, methods=["POST"])]
+        routes += [Route(f"/api/{name}", self.answering(name), methods=["POST"]) for name in ANSWERS]
+        return [*routes, Route("/report/{number:int}", self.report, methods=["GET"])]
 
     async def file(self, request: Request) -> Response:
         content, kind = self.files[request.url.path]
         return Response(content, media_type=kind)
 
     async def about(self, request: Request) -> Response:
-        return JSONResponse({"models": [shown.about for shown in self.shown]})
+        return JSONResponse({"models": [served.about for served in self.models]})
 
-    async def answer(self, request: Request) -> Response:
-        kind, function = ANSWERS[request.path_params["name"]]
-        ask = asks.read(kind, await request.body())
-        shown, ticket = self.model(ask.model), self.ticket(request)
-        result = await self.workers.run(ticket, request.is_disconnected, lambda check: function(shown, ask, check))
-        return JSONResponse(result)
+    def answering(self, name: str) -> Callable[[Request], Any]:
+        """The handler of a query that one of ANSWERS answers."""
+        kind, function = ANSWERS[name]
+
+        async def answer(request: Request) -> Response:
+            query = queries.read(kind, await request.body())
+            served, job = numbered(self.models, query.model), self.job(request)
+
+            def work(check: Check) -> dict[str, Any]:
+                with served.view(check) as model:
+                    return function(served, model, query)
+
+            return JSONResponse(await self.workers.run(job, request.is_disconnected, work))
+
+        return answer
 
     async def values(self, request: Request) -> Response:
-        ask = asks.read(asks.OfPlace, await request.body())
-        shown, ticket = self.model(ask.model), self.ticket(request)
-        events = self.workers.stream(ticket, lambda check, report: pictures.values(shown, ask, check, report))
-        return StreamingResponse(_server_sent(events), media_type="text/event-stream")
+        query = queries.read(queries.OfPlace, await request.body())
+        served, job = numbered(self.models, query.model), self.job(request)
+
+        def work(check: Check, report: Report) -> dict[str, Any]:
+            with served.view(check) as model:
+                return answers.values(served, model, query, report)
+
+        return StreamingResponse(_server_sent(self.workers.stream(job, work)), media_type="text/event-stream")
 
     async def follow(self, request: Request) -> Response:
         if self.streams >= MOST_STREAMS:
@@ -111,16 +143,11 @@ class Page:
         content = await asyncio.to_thread(self.runs.report, request.path_params["number"])
         return Response(content, media_type="text/html", headers={"content-security-policy": REPORT_POLICY})
 
-    def model(self, index: int) -> Shown:
-        if index >= len(self.shown):
-            raise MemgenError(f"there is no model {index}: {len(self.shown)} are served, counted from 0")
-        return self.shown[index]
-
-    def ticket(self, request: Request) -> Ticket:
-        """The ticket of a request, from the headers with its client, topic and turn."""
+    def job(self, request: Request) -> Job:
+        """The work of a request, from the headers with its client, topic and turn."""
         client, topic = (request.headers.get(f"x-memgen-{name}", "") for name in ("client", "topic"))
         turn = request.headers.get("x-memgen-turn", "0")
-        return self.workers.ticket(client, topic, int(turn) if turn.isdecimal() and len(turn) < 16 else 0)
+        return self.workers.job(client, topic, int(turn) if turn.isdecimal() and len(turn) < 16 else 0)
 
 
 async def _server_sent(events: AsyncIterator[tuple[str, Any]]) -> AsyncIterator[str]:
@@ -129,7 +156,7 @@ async def _server_sent(events: AsyncIterator[tuple[str, Any]]) -> AsyncIterator[
         async for name, value in events:
             yield f"event: {name}\ndata: {json.dumps(value, allow_nan=False)}\n\n"
     except (MemgenError, OutdatedError, BusyError) as error:
-        reason = {"error": _line(error) or "given up"}
+        reason = {"error": _line(error) or "the work was cancelled"}
         yield f"event: failed\ndata: {json.dumps(reason)}\n\n"
 
 
@@ -137,8 +164,8 @@ def _line(error: Exception) -> str:
     return str(error).splitlines()[0][:500] if str(error) else ""
 
 
-def _failed(status: int, words: str = "") -> Callable[[Request, Exception], Response]:
-    return lambda request, error: JSONResponse({"error": words or _line(error)}, status)
+def _failing(status: int, message: str) -> Callable[[Request, Exception], Response]:
+    return lambda request, error: JSONResponse({"error": message or _line(error)}, status)
 
 
 def _broken(request: Request, error: Exception) -> Response:
@@ -146,29 +173,8 @@ def _broken(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": "something went wrong inside; the terminal says what"}, 500)
 
 
-def application(shown: Sequence[Shown], runs: Runs, door: Door, workers: Workers | None = None) -> Guard:
+def application(models: Sequence[Served], runs: Runs, access: Access, workers: Workers | None = None) -> Guard:
     """The complete application, for a server or a test."""
-    page = Page(shown, runs, workers or Workers())
-    routes = [Route(path, page.file, methods=["GET"]) for path in page.files]
-    routes += [Route("/api/about", page.about, methods=["GET"]), Route("/api/runs", page.follow, methods=["GET"])]
-    routes += [Route("/api/values", page.values, methods=["POST"])]
-    routes += [Route(f"/api/{name}", _named(page, name), methods=["POST"]) for name in ANSWERS]
-    routes += [Route("/report/{number:int}", page.report, methods=["GET"])]
-    handlers: dict[Any, Any] = {
-        MemgenError: _failed(400),
-        OutdatedError: _failed(409, "outdated: a newer request has taken its place"),
-        BusyError: _failed(429, "busy; try again in a moment"),
-        ClientDisconnect: _failed(413, "the request is too large or was cut off"),
-        404: _failed(404, "there is nothing at this address"),
-        405: _failed(405, "not in this way"),
-        Exception: _broken,
-    }
-    return Guard(Starlette(routes=routes, exception_handlers=handlers), door)
-
-
-def _named(page: Page, name: str) -> Callable[[Request], Any]:
-    async def answer(request: Request) -> Response:
-        request.path_params["name"] = name
-        return await page.answer(request)
-
-    return answer
+    handlers = {reason: _failing(*failure) for reason, failure in FAILURES.items()}
+    routes = Page(models, runs, workers or Workers()).routes
+    return Guard(Starlette(routes=routes, exception_handlers={**handlers, Exception: _broken}), access)

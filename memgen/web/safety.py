@@ -25,13 +25,13 @@ HEADERS = {
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
     "cache-control": "no-store",
 }
-SECRET = ("/api/", "/report/")
+WITH_TOKEN = ("/api/", "/report/")
 """Paths that need the token. All other paths are files of the page, which are public."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
-class Door:
+class Access:
     """The conditions that a request must meet to be answered."""
 
     token: str
@@ -41,25 +41,25 @@ class Door:
     def refuse(self, scope: Scope) -> tuple[int, str] | None:
         """Status and reason of a refusal; None if the request is accepted."""
         headers = {key.decode("latin-1").lower(): value.decode("latin-1") for key, value in scope["headers"]}
-        if not self.is_own(host := headers.get("host", "")):
+        if not self.is_known(host := headers.get("host", "")):
             return 403, "this server is not known by that name (Host)"
         if not self._same_site(headers, host):
             return 403, "requests from other sites are refused (Origin)"
-        if scope["path"].startswith(SECRET) and not self._shows_token(scope, headers):
+        if scope["path"].startswith(WITH_TOKEN) and not self._shows_token(scope, headers):
             return 401, "the token is missing or wrong; open the address that memgen serve printed"
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length[:20]) > LARGEST_BODY:
             return 413, f"a request may have up to {LARGEST_BODY:,} bytes"
         return None
 
-    def is_own(self, host: str) -> bool:
+    def is_known(self, host: str) -> bool:
         """Whether a Host header is accepted: loopback, or, if other machines may ask, any numeric address.
 
         Other names are refused, because a foreign site could make them resolve to this machine (DNS rebinding).
 
-        >>> [Door("").is_own(host) for host in ("localhost:8765", "[::1]:8765", "evil.example", "10.0.0.7:8765")]
+        >>> [Access("").is_known(host) for host in ("localhost:8765", "[::1]:8765", "evil.example", "10.0.0.7:8765")]
         [True, True, False, False]
-        >>> Door("", remote=True).is_own("10.0.0.7:8765")
+        >>> Access("", remote=True).is_known("10.0.0.7:8765")
         True
         """
         try:
@@ -90,17 +90,17 @@ def is_address(name: str) -> bool:
 
 
 class Guard:
-    """Middleware: refuses what the door refuses, limits the size of a body, and adds HEADERS to every answer."""
+    """Middleware: refuses what `Access` refuses, limits the size of a body, and adds HEADERS to every answer."""
 
-    def __init__(self, app: ASGIApp, door: Door) -> None:
-        self.app, self.door = app, door
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self.app, self.access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
             return  # no websockets
-        if (reason := self.door.refuse(scope)) is not None:
+        if (reason := self.access.refuse(scope)) is not None:
             await refuse(send, *reason)
             return
         await self.app(scope, _counted(receive), _with_headers(send))

@@ -14,10 +14,10 @@ import uvicorn
 
 from memgen.errors import MemgenError
 from memgen.web.application import application
-from memgen.web.asks import MOST_MODELS
+from memgen.web.models import load
+from memgen.web.queries import MOST_MODELS
 from memgen.web.runs import Runs
-from memgen.web.safety import LOOPBACK, Door, Guard, is_address
-from memgen.web.shelf import shelf
+from memgen.web.safety import LOOPBACK, Access, Guard, is_address
 from memgen.web.work import Workers
 
 PORT = 8765
@@ -43,21 +43,21 @@ def serve(
     """Serve the page until Ctrl-C. `models`: run folders, model files or zoo:NAME, by default a MEM-VAE and a VAE;
     `runs`: a folder of runs whose curves are shown."""
     check(models, runs, host, allow_remote)
-    shown = shelf(models)
-    workers, door = Workers(), Door(secrets.token_urlsafe(18), host not in LOOPBACK)
+    served = load(models)
+    workers, access = Workers(), Access(secrets.token_urlsafe(18), host not in LOOPBACK)
     bound = listen(host, port)
-    address = f"http://{_name(host)}:{bound.getsockname()[1]}/#token={door.token}"
-    say(f"serving {', '.join(one.name for one in shown)}")
-    if door.remote:
+    address = f"http://{_name(host)}:{bound.getsockname()[1]}/#token={access.token}"
+    say(f"serving {', '.join(one.name for one in served)}")
+    if access.remote:
         say("warning: other machines on your network can reach this page if they know the address; it is not encrypted")
     say(f"open {address}")
     say("Ctrl-C stops it")
     if open_browser:
         webbrowser.open(address)
-    for one in shown:
-        workers.pool.submit(getattr, one, "pool")  # read the data while the page opens
+    for one in served:
+        workers.pool.submit(getattr, one, "examples")  # read the data while the page opens
     folders = tuple(Path(path) for path in models if Path(path).is_dir())
-    run(application(shown, Runs(folders, runs), door, workers), workers, bound)
+    run(application(served, Runs(folders, runs), access, workers), workers, bound)
     say("stopped")
 
 

@@ -1,4 +1,4 @@
-"""The answers for models of tables: fill in missing values, draw rows given some columns, score rows.
+"""The answers for models of tables: fill in missing values, score rows, draw rows given some columns.
 
 Input and output are text. The only file that is written lies in a temporary folder and is deleted at once.
 """
@@ -7,48 +7,49 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor
+from jaxtyping import Float64
 
+from memgen.core.batch import Batch
 from memgen.core.model import DGM
 from memgen.data.cells import bare, is_missing, number
 from memgen.data.columns import Columns
-from memgen.data.conditions import given, given_texts, places
+from memgen.data.conditions import given, given_texts, has_density, places
 from memgen.data.incomplete_tables import TextTable, read_text_table
 from memgen.data.kinds import DATED, LEVELLED
 from memgen.data.texts import as_texts, number_text
 from memgen.data.written import write_date
 from memgen.errors import MemgenError
+from memgen.tasks.columns import column_scores
 from memgen.tasks.conditional import conditional_sample
-from memgen.web import asks, service
+from memgen.tasks.sampling import sample
+from memgen.tasks.scoring import RowScores, percentiles, score_rows
+from memgen.web import queries, service
+from memgen.web.answers import schema_of
+from memgen.web.models import Served
 from memgen.web.service import as_floats
-from memgen.web.shelf import Shown
-from memgen.web.work import Check
 
 DRAWS = 20
 """Number of completions of each row, whose spread is shown."""
 STEPS = 100
 BATCH = 50
 """Number of rows that are filled in together."""
-SCORE_SAMPLES = 200
+SCORE_SAMPLES = 500
+SCORES = ("log_p", "standard_error", "percentile")
+"""Columns that a download of scored rows has in addition."""
+REFERENCE = 300
+"""Number of training rows to which rows are compared."""
 MOST_CELLS = 50_000
-FORMULAS = ("=", "+", "-", "@", "\t", "\r", "|", "%")
-"""Prefixes by which a spreadsheet recognises a formula or a command."""
+FORMULAS = ("=", "+", "-", "@", "\t", "\r", "|", "%", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""Prefixes by which a spreadsheet recognises a formula or a command, the last four in full width."""
 NAME = "table.csv"
-
-
-def schema_of(shown: Shown) -> Columns:
-    columns = shown.saved.form.columns
-    if columns is None:
-        raise MemgenError(f"{shown.name} is no model of a table with named columns")
-    return columns
 
 
 def read(text: str, columns: Columns) -> TextTable:
@@ -60,46 +61,38 @@ def read(text: str, columns: Columns) -> TextTable:
             table = read_text_table(path, columns)
         except MemgenError as error:
             raise MemgenError(str(error).replace(str(path), "the table")) from None
-    if len(table.x) > asks.MOST_ROWS or table.x.numel() > MOST_CELLS:
-        raise MemgenError(f"the page takes up to {asks.MOST_ROWS:,} rows; memgen impute has no such limit")
+    if len(table.x) > queries.MOST_ROWS or table.x.numel() > MOST_CELLS:
+        raise MemgenError(f"the page takes up to {queries.MOST_ROWS:,} rows; memgen impute has no such limit")
     return table
 
 
-def fill(shown: Shown, ask: asks.Fill, check: Check) -> dict[str, Any]:
-    """Every missing cell filled in, with its spread over draws, and log p of every row."""
-    columns = schema_of(shown)
-    table = read(ask.text, columns)
-    model, x = service.view(shown.model, check), table.x.float()
-    observed = ~x.isnan()
-    result = service.imputed(model, x, observed, draws=DRAWS, steps=STEPS, seed=ask.seed, batch_size=BATCH)
-    texts = as_texts(columns, result.mean.numpy())
+def cells_of(table: TextTable) -> list[list[str]]:
+    """The user's cells, in the order of the model's columns."""
+    return [[bare(line[place]) for place in table.places] for line in table.lines.cells]
+
+
+# ---- fill in
+
+
+def fill(served: Served, model: DGM, query: queries.Table) -> dict[str, Any]:
+    """`memgen impute`: every missing cell filled in, with its spread over draws."""
+    columns = schema_of(served)
+    table = read(query.text, columns)
+    x = table.x.float()
+    result = service.imputed(model, x, ~x.isnan(), draws=DRAWS, steps=STEPS, seed=query.seed, batch_size=BATCH)
+    texts, cells = as_texts(columns, result.mean.numpy()), cells_of(table)
     drawn = [columns.filled(draw.numpy()) for draw in result.draws]
-    cells, filled, spread = [], [], []
-    for i, (row, missing) in enumerate(zip(table.lines.cells, (~observed).tolist(), strict=True)):
-        originals = [bare(row[place]) for place in table.places]
-        cells.append([new if absent else old for absent, new, old in zip(missing, texts[i], originals, strict=True)])
-        filled.append([j for j, absent in enumerate(missing) if absent])
-        spread.append([_spread(columns, j, [one[j][i] for one in drawn]) for j, absent in enumerate(missing) if absent])
-    scores = score(shown, model, x, result.log_observed.float())
+    filled = [row.nonzero().flatten().tolist() for row in x.isnan()]
+    for i, j in x.isnan().nonzero().tolist():
+        cells[i][j] = texts[i][j]
     return {
         "names": list(columns.names),
         "cells": cells,
         "filled": filled,
-        "spread": spread,
-        "log_p": as_floats(scores, 2),
+        "spread": [[_spread(columns, j, [draw[j][i] for draw in drawn]) for j in row] for i, row in enumerate(filled)],
         "csv": as_csv(list(columns.names), cells),
         "draws": DRAWS,
     }
-
-
-def score(shown: Shown, model: DGM, x: Float[Tensor, "N D"], log_observed: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
-    """log p of the observed values of every row, computed as by `memgen evaluate`. If the model was not trained on
-    missing values, incomplete rows get the estimate `log_observed`, a by-product of imputation."""
-    whole = torch.ones(len(x), dtype=torch.bool) if shown.model.mask else ~x.isnan().any(-1)
-    scores = log_observed.clone()
-    if bool(whole.any()):
-        scores[whole] = service.log_p(model, x[whole], SCORE_SAMPLES).float()
-    return scores
 
 
 def _spread(columns: Columns, place: int, values: list[Any]) -> str:
@@ -122,29 +115,92 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, float | np.floating) and float(value).is_integer() else value
 
 
-def rows(shown: Shown, ask: asks.Rows, check: Check) -> dict[str, Any]:
-    """New rows given some columns, by a value or by a range such as >50."""
-    columns, model = schema_of(shown), service.view(shown.model, check)
-    pairs = [(name, text.strip()) for name, text in ask.fixed.items() if not is_missing(text)]
-    condition = given(columns, pairs)
+# ---- score
+
+
+class Scores(NamedTuple):
+    rows: RowScores
+    columns: Float64[torch.Tensor, "N D"]
+    """log p of each column given the others."""
+
+
+def scores_of(model: DGM, batch: Batch, seed: int = 0) -> Scores:
+    """`memgen score`"""
+    rows = score_rows(model, batch, SCORE_SAMPLES, seed=seed)
+    return Scores(rows, column_scores(model, batch, SCORE_SAMPLES, seed=seed))
+
+
+def reference(served: Served, model: DGM) -> Scores:
+    """The scores of training rows, evenly spaced; of rows drawn from the model if there are no data."""
+    rows = served.examples.rows if served.examples.train is None else served.examples.train
+    chosen = torch.linspace(0, len(rows) - 1, min(REFERENCE, len(rows))).round().long()
+    return served.once("reference", lambda: scores_of(model, Batch.of(rows[chosen].float())))
+
+
+def score(served: Served, model: DGM, query: queries.Table) -> dict[str, Any]:
+    """log p of every row, and which columns are unusual given the others, beside those of the reference rows."""
+    columns = schema_of(served)
+    table = read(query.text, columns)
+    scores, usual = scores_of(model, Batch.of(table.x.float()), query.seed), reference(served, model)
+    # An incomplete row has fewer values to score: its log p says nothing beside that of complete rows.
+    ranks = percentiles(scores.rows.log_p, usual.rows.log_p).where(~table.x.isnan().any(1), torch.nan)
+    cells, numbers = cells_of(table), torch.stack([scores.rows.log_p, scores.rows.standard_error, ranks], 1)
+    return {
+        "names": list(columns.names),
+        "cells": cells,
+        "log_p": as_floats(scores.rows.log_p, 2),
+        "standard_error": as_floats(scores.rows.standard_error, 2),
+        "percentile": as_floats(ranks, 1),
+        "columns": as_floats(scores.columns, 2),
+        "column_percentile": as_floats(column_percentiles(scores, usual), 1),
+        "reference": len(usual.rows.log_p),
+        "real": served.examples.train is not None,
+        "samples": SCORE_SAMPLES,
+        "csv": as_csv([*columns.names, *SCORES], [[*row, *texts_of(n)] for row, n in zip(cells, numbers, strict=True)]),
+    }
+
+
+def column_percentiles(scores: Scores, usual: Scores) -> Float64[torch.Tensor, "N D"]:
+    """The percentage of the reference rows in which a column is no more probable, given the others."""
+    pairs = zip(scores.columns.T, usual.columns.T, strict=True)
+    return torch.stack([percentiles(a.nan_to_num(torch.inf), b[~b.isnan()]) for a, b in pairs], 1)
+
+
+def texts_of(numbers: Float64[torch.Tensor, " n"]) -> list[str]:
+    return ["" if math.isnan(value) else f"{value:.4f}" for value in numbers.tolist()]
+
+
+# ---- draw
+
+
+def rows(served: Served, model: DGM, query: queries.Rows) -> dict[str, Any]:
+    """`memgen sample --where`: new rows given some columns, by a value or by a range such as >50."""
+    columns = schema_of(served)
+    pairs = [(name, text.strip()) for name, text in query.given.items() if not is_missing(text)]
+    condition, about = given(columns, pairs), dict[str, Any]()
     if not pairs:
-        x: Tensor = service.samples(model, ask.n, ask.seed, True, 0).x.double()
+        x = sample(model, query.n, seed=query.seed, draw=True).double()
     else:
-        name, tick = columns.names.__getitem__, lambda states: check()
-        x = conditional_sample(model, condition, ask.n, seed=ask.seed, name=name, tick=tick).x
+        result = conditional_sample(model, condition, query.n, seed=query.seed, name=columns.names.__getitem__)
+        x, about = result.x, {"log_p": round(result.log_p, 2), "effective": round(result.effective)}
     cells = as_texts(columns, x.numpy(), given_texts(columns, pairs), places(columns, pairs))
-    fixed = [i for i, name in enumerate(columns.names) if name in dict(pairs)]
-    return {"names": list(columns.names), "cells": cells, "fixed": fixed, "csv": as_csv(list(columns.names), cells)}
+    return {
+        "names": list(columns.names),
+        "cells": cells,
+        "given": [i for i, name in enumerate(columns.names) if name in dict(pairs)],
+        "density": has_density(columns, condition),
+        "csv": as_csv(list(columns.names), cells),
+        **about,
+    }
+
+
+# ---- CSV
 
 
 def as_csv(names: list[str], cells: list[list[str]]) -> str:
     """CSV text in which no cell is a formula for a spreadsheet."""
-    return _written([[defused(cell) for cell in row] for row in [names, *cells]])
-
-
-def _written(table: list[list[str]]) -> str:
     content = io.StringIO()
-    csv.writer(content, lineterminator="\n").writerows(table)
+    csv.writer(content, lineterminator="\n").writerows([defused(cell) for cell in row] for row in [names, *cells])
     return content.getvalue()
 
 

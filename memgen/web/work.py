@@ -37,21 +37,21 @@ class BusyError(Exception):
     """Too many requests wait already."""
 
 
-class Ticket:
-    """One request's right to compute. It ends when the client disconnects, asks something newer, or time is up."""
+class Job:
+    """The work of one request. It ends when the client disconnects, asks something newer, or time is up."""
 
     def __init__(self, is_latest: Callable[[], bool]) -> None:
-        self.is_latest, self.left = is_latest, False
-        self.until = float("inf")
+        self.is_latest, self.client_left = is_latest, False
+        self.deadline = float("inf")
 
     def start(self) -> None:
-        self.until = time.monotonic() + LONGEST
+        self.deadline = time.monotonic() + LONGEST
         self.check()
 
     def check(self) -> None:
-        if self.left or not self.is_latest():
+        if self.client_left or not self.is_latest():
             raise OutdatedError
-        if time.monotonic() > self.until:
+        if time.monotonic() > self.deadline:
             raise MemgenError(f"this takes longer than {LONGEST:.0f} s; ask for less")
 
 
@@ -64,49 +64,49 @@ class Workers:
         self.waiting, self.closed = 0, False
         self.latest: OrderedDict[tuple[str, str], int] = OrderedDict()
 
-    def ticket(self, client: str, topic: str, turn: int) -> Ticket:
+    def job(self, client: str, topic: str, turn: int) -> Job:
         """For a client's `turn`-th request on a topic, which outdates all earlier ones; topic "" outdates none."""
         if not topic:
-            return Ticket(lambda: not self.closed)
+            return Job(lambda: not self.closed)
         key = client[:64], topic[:64]
         self.latest[key] = max(turn, self.latest.pop(key, -1))
         while len(self.latest) > REMEMBERED:
             self.latest.popitem(last=False)
-        return Ticket(lambda: not self.closed and self.latest.get(key, turn) <= turn)
+        return Job(lambda: not self.closed and self.latest.get(key, turn) <= turn)
 
-    async def run(self, ticket: Ticket, gone: Callable[[], Awaitable[bool]], work: Callable[[Check], Result]) -> Result:
-        """work(check) in a thread."""
-        future = self._begin(ticket, work)
+    async def run(self, job: Job, gone: Callable[[], Awaitable[bool]], work: Callable[[Check], Result]) -> Result:
+        """work(check) in a thread. gone(): whether the client has disconnected."""
+        future = self._begin(job, work)
         try:
             while not (await asyncio.wait({future}, timeout=PATIENCE))[0]:
-                ticket.left = ticket.left or await gone()
+                job.client_left = job.client_left or await gone()
         except asyncio.CancelledError:
-            ticket.left = True
+            job.client_left = True
             raise
         return await future
 
-    async def stream(self, ticket: Ticket, work: Callable[[Check, Report], Any]) -> AsyncIterator[tuple[str, Any]]:
+    async def stream(self, job: Job, work: Callable[[Check, Report], Any]) -> AsyncIterator[tuple[str, Any]]:
         """("progress", (done, total)) now and then, at last ("result", what work(check, report) returned)."""
         state: list[tuple[int, int]] = [(0, 0)]
 
         def report(done: int, total: int) -> None:
             state[0] = (done, total)
 
-        future = self._begin(ticket, lambda check: work(check, report))
+        future = self._begin(job, lambda check: work(check, report))
         try:
             while not (await asyncio.wait({future}, timeout=PATIENCE))[0]:
                 yield "progress", state[0]
             yield "result", await future
         finally:
-            ticket.left = True
+            job.client_left = True
 
-    def _begin(self, ticket: Ticket, work: Callable[[Check], Result]) -> asyncio.Future[Result]:
+    def _begin(self, job: Job, work: Callable[[Check], Result]) -> asyncio.Future[Result]:
         if self.waiting >= MOST_WAITING:
             raise BusyError
 
         def task() -> Result:
-            ticket.start()
-            return work(ticket.check)
+            job.start()
+            return work(job.check)
 
         self.waiting += 1
         future = asyncio.get_running_loop().run_in_executor(self.pool, task)

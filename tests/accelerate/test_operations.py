@@ -66,7 +66,7 @@ def test_the_largest_sums_of_numbers_that_are_none_are_somewhere() -> None:
 def test_more_threads_than_rows_and_fewer_than_asked_for(settings: dict[str, str]) -> None:
     """Every operation gives what it gives on one thread, but for rounding."""
     answer = subprocess.run(
-        [sys.executable, "-c", "from tests.operands import many_threads; many_threads(64)"],
+        [sys.executable, "-c", "from tests.accelerate.operands import many_threads; many_threads(64)"],
         env=os.environ | settings,
         capture_output=True,
         text=True,

@@ -36,7 +36,7 @@ WITHOUT_MEMORY = """
 from memgen.accelerate.calls import bind
 from memgen.accelerate.operations import OPERATIONS
 from memgen.accelerate.program import Plan, Program, blas
-from tests.operands import operands
+from tests.accelerate.operands import operands
 blas()
 refused = []
 for name, operation in OPERATIONS.items():
@@ -71,24 +71,26 @@ def sanitizer() -> str | None:
     return found if Path(found).is_absolute() else None
 
 
-@pytest.mark.skipif(sanitizer() is None, reason="the C compiler has no libasan.so, so nothing watches its memory")
-def test_all_operations_run_under_the_address_and_undefined_behaviour_sanitizers(tmp_path: Path) -> None:
-    """Each with several sizes, and whole steps, in a process that ends at the first byte beside a matrix."""
+needs_sanitizer = pytest.mark.skipif(
+    sanitizer() is None, reason="the C compiler has no libasan.so, so nothing watches its memory"
+)
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a process that ends at the first byte beside a matrix."""
     options = "-g -fsanitize=address,undefined -fno-sanitize-recover=all"
-    environment = os.environ | {
-        "MEMGEN_CACHE": str(tmp_path),
+    return os.environ | {
+        "MEMGEN_CACHE": str(tmp_path_factory.mktemp("watched")),
         "CC": f"{shlex.join(compiler())} {options}",
         "LD_PRELOAD": str(sanitizer()),
         "ASAN_OPTIONS": "detect_leaks=0",
     }
-    answer = subprocess.run([sys.executable, "-c", STEP], env=environment, capture_output=True, text=True, timeout=600)
-    assert answer.returncode == 0, answer.stderr[-3000:]
-    assert int(answer.stdout) >= len(OPERATIONS)
 
 
 STEP = """
 import torch
-from tests.operands import run_all
+from tests.accelerate.operands import run_all
 from memgen.accelerate.step import PlannedStep
 from tests.accelerate.cases import CASES, case, rows
 print(run_all())
@@ -108,15 +110,17 @@ call()
 """
 
 
-@pytest.mark.skipif(sanitizer() is None, reason="the C compiler has no libasan.so, so nothing watches its memory")
-def test_the_sanitizer_sees_a_read_beyond_a_matrix(tmp_path: Path) -> None:
+@needs_sanitizer
+def test_all_operations_run_under_the_address_and_undefined_behaviour_sanitizers(watched: dict[str, str]) -> None:
+    """Each with several sizes, and whole steps."""
+    answer = subprocess.run([sys.executable, "-c", STEP], env=watched, capture_output=True, text=True, timeout=600)
+    assert answer.returncode == 0, answer.stderr[-3000:]
+    assert int(answer.stdout) >= len(OPERATIONS)
+
+
+@needs_sanitizer
+def test_the_sanitizer_sees_a_read_beyond_a_matrix(watched: dict[str, str]) -> None:
     """Else the test before this one would prove nothing."""
-    environment = os.environ | {
-        "MEMGEN_CACHE": str(tmp_path),
-        "CC": f"{shlex.join(compiler())} -fsanitize=address,undefined",
-        "LD_PRELOAD": str(sanitizer()),
-        "ASAN_OPTIONS": "detect_leaks=0",
-    }
-    answer = subprocess.run([sys.executable, "-c", BEYOND], env=environment, capture_output=True, text=True)
+    answer = subprocess.run([sys.executable, "-c", BEYOND], env=watched, capture_output=True, text=True)
     assert answer.returncode != 0
     assert "heap-buffer-overflow" in answer.stderr

@@ -12,7 +12,7 @@ from torch.nn.utils.parametrizations import weight_norm
 from memgen.accelerate.step import PlannedStep, supports
 from memgen.core.memory import Memory
 from memgen.core.model import DGM, Batch
-from memgen.training import fit as train
+from memgen.training import gradients
 from memgen.training.execution import PlannedSteps
 from memgen.training.fit import train_step
 from memgen.training.losses import step_loss
@@ -122,7 +122,7 @@ def test_training_takes_the_planned_step_unless_somebody_looks_on(settings: list
         if hooked:
             memory = state.model.get_submodule("p.0.layers.0.memory")
             memory.register_forward_hook(lambda *passed: seen.append(passed))
-        with patch.object(train, "step_loss", wraps=step_loss) as ordinary:
+        with patch.object(gradients, "step_loss", wraps=step_loss) as ordinary:
             for B in (11, 7, 11):
                 train_step(state, rows(model, B), recipe, 10)
         assert ordinary.call_count == (3 if hooked else 0)
@@ -139,7 +139,7 @@ def test_steps_are_planned_once_the_kl_term_counts_in_full() -> None:
     model, recipe = case([*MEMORY, "objective.kl_warmup_epochs=0.2"])
     state = begin(model, recipe)
     ordinary = []
-    with patch.object(train, "step_loss", wraps=step_loss) as called:
+    with patch.object(gradients, "step_loss", wraps=step_loss) as called:
         for state.step in range(4):  # weights 0, 1/2, 1, 1
             train_step(state, rows(model), recipe, 10)
             ordinary.append(called.call_count)

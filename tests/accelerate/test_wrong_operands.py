@@ -14,7 +14,7 @@ from memgen.accelerate.calls import Value, bind
 from memgen.accelerate.operations import OPERATIONS, Operation, Parameter
 from memgen.accelerate.program import Plan, Program
 from tests.accelerate.native import needs_library
-from tests.operands import operands
+from tests.accelerate.operands import operands
 
 
 def wrong_values(operation: Operation) -> Iterator[tuple[str, list[Value]]]:
@@ -61,7 +61,7 @@ def wrong_tensors(value: Tensor, parameter: Parameter) -> Iterator[tuple[str, Te
     yield "half precision", value.to(torch.float16)
     yield "another type", value.to(torch.int32 if value.is_floating_point() else torch.float32)
     yield "negated but for its bit", torch._neg_view(value)
-    strided, any_shape = parameter.base == "strided", parameter.shape[:1] == ("*sizes",)
+    strided, any_shape = parameter.base == "strided", parameter.any_shape
     if value.ndim > 1 and not strided:
         yield "column by column", value.transpose(0, 1).contiguous().transpose(0, 1)
     if value.ndim and not strided:

@@ -93,7 +93,7 @@ def test_the_time_that_a_host_takes_is_read_from_the_kernel(tmp_path: Path) -> N
     """Waiting (idle, iowait) is no time that anybody could take."""
     path = tmp_path / "stat"
     path.write_text("cpu  100 20 30 9000 500 4 6 40 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n")
-    assert ticks(path) == Ticks(wanted=200, stolen=40)
+    assert ticks(path) == Ticks(busy=200, stolen=40)
     assert stolen(ticks(path), ticks(path)) is None
 
 

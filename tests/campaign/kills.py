@@ -23,7 +23,7 @@ from memgen.runs.run import CHECKPOINT, METRICS, WEIGHTS
 from memgen.runs.storage import load_tensors
 from tests.campaign.corpus import settings
 from tests.campaign.inputs import PRELOAD
-from tests.child import child
+from tests.runs.child import child
 
 FORK = multiprocessing.get_context("forkserver")
 PATIENCE = 180

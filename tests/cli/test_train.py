@@ -167,6 +167,7 @@ def test_library_save_and_load_give_the_same_model(tmp_path: Path) -> None:
     assert memgen.sample(again, 4).equal(memgen.sample(model, 4))
 
 
+@pytest.mark.usefixtures("long_loop")
 def test_demo_prints_a_table_and_writes_its_page(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "demo"
     (out / "digits-vae").mkdir(parents=True)

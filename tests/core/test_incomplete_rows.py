@@ -66,6 +66,7 @@ def test_training_on_holes_learns_and_says_where_a_model_cannot() -> None:
         next(fit(blind, Batch.of(x), recipe))
 
 
+@pytest.mark.usefixtures("long_loop")
 def test_imputation_by_weights_is_the_conditional_of_the_model_whatever_q_is() -> None:
     """Of a linear Gaussian model p(x_mis | x_obs) is known; here Q is the prior, and the weights do all the work."""
     rng = np.random.default_rng(0)
@@ -89,6 +90,7 @@ def test_imputation_by_weights_is_the_conditional_of_the_model_whatever_q_is() -
     np.testing.assert_allclose(found.log_observed.numpy(), marginal - np.log(scale[:3].numpy()).sum(), atol=0.15)
 
 
+@pytest.mark.usefixtures("long_loop")
 def test_a_missing_category_becomes_the_likeliest_one() -> None:
     x = table(300)
     model, recipe = small("training.epochs=60", "training.rate=0.01", "objective.samples=5")

@@ -13,6 +13,8 @@ from memgen.errors import MemgenError
 from memgen.estimators.table import MemDensity, MemImputer
 from tests.estimators.frames import QUICK, numbers, people
 
+pytestmark = pytest.mark.usefixtures("long_loop")
+
 
 @pytest.fixture(scope="module")
 def density() -> MemDensity:

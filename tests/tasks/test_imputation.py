@@ -16,13 +16,16 @@ from memgen.core.noise import RowNoise
 from memgen.errors import MemgenError
 from memgen.recipes.build import build
 from memgen.recipes.settings import Recipe
-from memgen.tasks.imputation import AUTHORS_BATCH, METHODS, imputations, impute, join
+from memgen.tasks.imputation import AUTHORS_BATCH, METHODS, Settings, imputations, impute, join
 from memgen.tasks.imputation.methods import importance
 from memgen.tasks.patterns import missing_entries
 from memgen.training.statistics import collect_statistics
 from tests.exact import LinearGaussian, linear_gaussian
 
+pytestmark = pytest.mark.usefixtures("long_loop")
+
 COPIES = 1000
+AUTHORS = Settings(batch_size=AUTHORS_BATCH, batch_statistics=True)
 MASKS = torch.tensor([[0, 0, 1, 1, 0], [1, 1, 1, 1, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]], dtype=torch.bool)
 
 
@@ -37,11 +40,11 @@ def conditional(exact: LinearGaussian, x: Tensor, missing: Tensor) -> tuple[Tens
 def check_law(exact: LinearGaussian, method: str, steps: int, keep: int, copies: int = COPIES) -> None:
     """One state of each of many chains on the same row: their mean and covariance are the exact ones."""
     x = exact.sample(1)[0] + 1.0
-    for missing in MASKS[:3]:
-        rows, observed = x.expand(copies, -1), (~missing).expand(copies, -1)
-        holes = rows.where(observed, torch.nan)
-        result = impute(exact.model, Batch(holes, observed), method, steps=steps, keep=keep, draws=1, batch_size=copies)
-        values = result.draws[0][:, missing].float()
+    observed = ~MASKS[:3].repeat_interleave(copies, 0)
+    batch = Batch(x.expand(3 * copies, -1).where(observed, torch.nan), observed)
+    result = impute(exact.model, batch, method, steps=steps, keep=keep, draws=1, batch_size=3 * copies)
+    for missing, draws in zip(MASKS, result.draws[0].split(copies), strict=False):
+        values = draws[:, missing].float()
         mean, covariance = conditional(exact, x, missing)
         error = covariance.diagonal().sqrt() / math.sqrt(copies)
         assert ((values.mean(0) - mean).abs() < 4.5 * error).all(), (values.mean(0) - mean) / error
@@ -214,19 +217,19 @@ def test_the_default_is_importance_for_the_mean_and_gibbs_for_draws() -> None:
 def test_batch_statistics_are_those_of_the_batch() -> None:
     model, x = binary_model()
     observed = missing_entries("rand-0.5", (), 6, 40).logical_not()
-    exact = join(list(imputations(model, Batch(x, observed), "paper", batch_size=AUTHORS_BATCH)))
-    batch = join(list(imputations(model, Batch(x, observed), "paper", batch_size=AUTHORS_BATCH, batch_statistics=True)))
-    halves = join(list(imputations(model, Batch(x, observed), "paper", batch_size=20, batch_statistics=True)))
+    exact = join(list(imputations(model, Batch(x, observed), "paper", Settings(batch_size=AUTHORS_BATCH))))
+    batch = join(list(imputations(model, Batch(x, observed), "paper", AUTHORS)))
+    halves = join(list(imputations(model, Batch(x, observed), "paper", Settings(batch_size=20, batch_statistics=True))))
     assert not torch.allclose(exact.mean, batch.mean)
     assert not torch.allclose(batch.mean, halves.mean)
     assert not model.training
     with pytest.raises(MemgenError, match="one row alone"):
-        list(imputations(model, Batch(x[:1], observed[:1]), "paper", batch_statistics=True))
+        list(imputations(model, Batch(x[:1], observed[:1]), "paper", AUTHORS))
     # By hand: the first step, all of whose input is known if nothing is missing.
     everything = torch.ones_like(observed)
     seen: list[Tensor] = []
     model.q[0].layers[0].norm.register_forward_hook(lambda module, inputs, output: seen.append(output))
-    list(imputations(model, Batch(x, everything), "paper", steps=2, batch_statistics=True))
+    list(imputations(model, Batch(x, everything), "paper", Settings(steps=2, batch_statistics=True)))
     pre = model.q[0].layers[0].linear(x).double()
     by_hand = (pre - pre.mean(0)) / torch.sqrt(pre.var(0, correction=0) + 1e-5)
     norm = model.q[0].layers[0].norm
@@ -235,7 +238,7 @@ def test_batch_statistics_are_those_of_the_batch() -> None:
 
 def test_batches_of_a_batch_are_near_equal() -> None:
     model, x = binary_model()
-    sizes = [len(part.mean) for part in imputations(model, Batch(x, x > 0), "paper", steps=2, batch_size=39)]
+    sizes = [len(part.mean) for part in imputations(model, Batch(x, x > 0), "paper", Settings(steps=2, batch_size=39))]
     assert sizes == [20, 20]
 
 

@@ -14,9 +14,9 @@ from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from memgen.runs.run import Run
 from memgen.web import application, server
+from memgen.web.models import load
 from memgen.web.runs import Runs
-from memgen.web.safety import Door
-from memgen.web.shelf import shelf
+from memgen.web.safety import Access
 from memgen.web.work import Workers
 from tests.web.served import image_model, run_folder, table_model
 
@@ -47,7 +47,7 @@ class Site:
         socket = server.listen("127.0.0.1", 0)
         self.address = f"http://127.0.0.1:{socket.getsockname()[1]}/"
         self.workers = Workers()
-        app = application.application(shelf(models), Runs((), folder / "runs"), Door(TOKEN), self.workers)
+        app = application.application(load(models), Runs((), folder / "runs"), Access(TOKEN), self.workers)
         self.server = uvicorn.Server(
             uvicorn.Config(app, log_level="error", ws="none", lifespan="off", timeout_graceful_shutdown=1)
         )
@@ -77,8 +77,8 @@ class Opened:
             bypass_csp=options.get("bypass_csp", False),
             has_touch=options.get("has_touch", False),
         )
-        context.set_default_timeout(30_000)
-        expect.set_options(timeout=30_000)
+        context.set_default_timeout(120_000)
+        expect.set_options(timeout=120_000)
         context.route("**/*", self._local)
         page = context.new_page()
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
@@ -91,7 +91,7 @@ class Opened:
         if urlsplit(route.request.url).netloc == urlsplit(self.site.address).netloc:
             route.continue_()
             return
-        self.complaints.append(f"asks for {route.request.url}")
+        self.complaints.append(f"queries for {route.request.url}")
         route.abort()
 
 

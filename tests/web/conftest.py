@@ -12,8 +12,8 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+    from memgen.web.models import Served
     from memgen.web.safety import Guard
-    from memgen.web.shelf import Shown
     from tests.web.browser import Opened, Site
 
 NEEDED = ("starlette", "uvicorn", "pydantic", "httpx", "hypothesis")
@@ -34,25 +34,25 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> list[Shown]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> list[Served]:
     """A model of images and one of a table."""
-    from memgen.web.shelf import shelf
+    from memgen.web.models import load
     from tests.web.served import image_model, table_model
 
     folder = tmp_path_factory.mktemp("models")
-    return shelf([str(image_model(folder)), str(table_model(folder))])
+    return load([str(image_model(folder)), str(table_model(folder))])
 
 
 @pytest.fixture
-def app(shown: list[Shown], tmp_path: Path) -> Iterator[Guard]:
+def app(served: list[Served], tmp_path: Path) -> Iterator[Guard]:
     from memgen.web import application, work
     from memgen.web.runs import Runs
-    from memgen.web.safety import Door
+    from memgen.web.safety import Access
     from tests.web.served import TOKEN, run_folder
 
     run_folder(tmp_path / "runs" / "one")
     workers = work.Workers()
-    yield application.application(shown, Runs((), tmp_path / "runs"), Door(TOKEN), workers)
+    yield application.application(served, Runs((), tmp_path / "runs"), Access(TOKEN), workers)
     workers.close()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import torch
 
+from memgen.core.model import DGM
 from memgen.data.columns import Columns
 from memgen.data.form import Form
 from memgen.recipes.build import build
@@ -30,12 +31,17 @@ def image_model(folder: Path) -> Path:
         ["model.hidden=[24, 16]", "model.slots=[7, 5]", "model.latent=6", "model.norm=none", "model.composition=sum"]
     )
     torch.manual_seed(3)
-    model = build(recipe)
+    model = with_memory(build(recipe))
+    save(model, folder / "images.safetensors", recipe)
+    return folder / "images.safetensors"
+
+
+def with_memory(model: DGM) -> DGM:
+    """The model with a memory that matters: its slots begin near zero."""
     with torch.no_grad():
         for place in inspection.places(model):
             place.layer.memory.M.mul_(80)
-    save(model, folder / "images.safetensors", recipe)
-    return folder / "images.safetensors"
+    return model
 
 
 def table_model(folder: Path) -> Path:
@@ -44,10 +50,12 @@ def table_model(folder: Path) -> Path:
     generator = np.random.RandomState(0)
     town = generator.choice(["Bern", "=Basel"], 60).astype(object)
     columns = Columns.infer([town, generator.randn(60) * 10 + 50], ["town", "age"])
-    recipe = Recipe().override(["model.hidden=[8]", "model.latent=2", "model.norm=none", "model.likelihood=mixed"])
+    recipe = Recipe().override(
+        ["model.hidden=[8]", "model.slots=[4]", "model.latent=2", "model.norm=none", "model.likelihood=mixed"]
+    )
     torch.manual_seed(0)
     form = Form(columns=columns)
-    save(build(recipe, 2, form.kinds), folder / "table.safetensors", recipe, form=form)
+    save(with_memory(build(recipe, 2, form.kinds)), folder / "table.safetensors", recipe, form=form)
     return folder / "table.safetensors"
 
 

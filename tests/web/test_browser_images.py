@@ -53,6 +53,9 @@ def test_samples_go_onto_the_bench_and_into_a_morph(opened: Opened) -> None:
     expect(page.locator("#seed")).to_have_value("1")
     page.get_by_role("button", name="Draws").click()
     expect(page.locator(".samples .note")).to_contain_text("One draw of x")
+    page.locator("#class").select_option("7")
+    expect(page.locator(".samples .note")).to_contain_text("of class 7 (the model itself has no classes)")
+    expect(page.locator("#hold")).to_have_count(0)
     with page.expect_download() as download:
         page.get_by_role("button", name="Save PNG").click()
     assert download.value.suggested_filename == "memgen.png"
@@ -73,6 +76,7 @@ def test_a_slot_is_silenced_amplified_and_swapped(opened: Opened) -> None:
     page.keyboard.press("s")
     expect(page.locator(".chips")).to_contain_text("slot 3 silenced")
     expect(difference).not_to_have_text(re.compile("^(\u2013|\u2212?0.00)$"))
+    expect(difference).to_have_attribute("data-samples", "1000")
     page.locator("#factor").focus()
     page.keyboard.press("End")
     expect(page.locator(".chips")).to_contain_text("\u00d7 5.0")
@@ -81,8 +85,10 @@ def test_a_slot_is_silenced_amplified_and_swapped(opened: Opened) -> None:
     expect(page.locator(".chips")).to_contain_text("slots 3 and 1 swapped")
     page.get_by_role("button", name="Silence the layer").nth(1).click()
     page.wait_for_timeout(600)
+    expect(difference).to_have_attribute("data-samples", "1000")
     again = opened("memory", more=f"&{urlsplit(page.url).fragment.replace('panel=memory&', '')}")
     expect(again.locator(".chips li")).to_have_count(4)
+    expect(again.locator("#difference")).to_have_attribute("data-samples", "1000")
     expect(again.locator("#difference")).to_have_text(difference.inner_text())
     page.get_by_role("button", name="Undo all").click()
     expect(page.locator(".chips")).to_be_hidden()

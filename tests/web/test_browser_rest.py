@@ -21,18 +21,46 @@ def test_a_table_is_uploaded_filled_in_and_downloaded(opened: Opened, tmp_path: 
     page.locator("#file").set_input_files(source)
     expect(page.locator("td.new")).to_have_count(2)
     page.locator("td.new").nth(1).focus()
-    expect(page.locator(".told")).to_contain_text("of 20")
+    expect(page.locator(".status")).to_contain_text("of 20")
     with page.expect_download() as download:
-        page.locator(".filled").get_by_role("button", name="Download CSV").click()
+        page.locator(".result-table").get_by_role("button", name="Download CSV").click()
     text = Path(download.value.path()).read_text()
     assert "'=Basel,60" in text
-    page.get_by_role("button", name="Oddest rows first").click()
-    expect(page.get_by_role("button", name="Oddest rows first")).to_have_attribute("aria-pressed", "true")
-    page.locator("#column-0").select_option("Bern")
-    page.locator("#draw-rows").click()
-    expect(page.locator("td.fixed")).to_have_count(10)
     page.get_by_role("button", name="Take an example").click()
     expect(page.locator("#csv")).to_have_value(re.compile("^town,age\n(.*\n){11}.*$"))
+
+
+def test_rows_are_scored_and_drawn_given_a_range(opened: Opened) -> None:
+    page = opened("tables", more="&model=table")
+    page.locator("#csv").fill("town,age\nBern,48\n=Basel,600\n")
+    page.locator("#score").click()
+    first = page.locator(".result-table tbody tr").first
+    expect(first).to_contain_text("age")
+    expect(first.locator("th")).to_have_text("2")
+    expect(first.locator("td.new")).to_contain_text(["600"])
+    page.get_by_role("button", name="Least likely first").click()
+    expect(first.locator("th")).to_have_text("1")
+    page.locator("#column-0").select_option("Bern")
+    page.locator("#column-1").fill(">45")
+    page.locator("#draw-rows").click()
+    expect(page.locator("td.given")).to_have_count(20)
+    expect(page.locator(".conditional .note")).to_contain_text("Log probability of the condition")
+
+
+def test_the_memory_of_a_table_shows_rows(opened: Opened) -> None:
+    page = opened("memory", more="&model=table")
+    expect(page.locator(".onbench table").first).to_contain_text("Memory intact")
+    page.get_by_role("button", name="Row 3").click()
+    expect(page.locator(".onbench .note").first).to_contain_text("x is row 3")
+    chart = page.locator(".chart").first
+    chart.press("Home")
+    chart.press("s")
+    expect(page.locator(".chips")).to_contain_text("slot 0 silenced")
+    expect(page.locator("#difference")).to_have_attribute("data-samples", "1000")
+    expect(page.locator(".slot table").first).to_contain_text("town")
+    expect(page.locator(".nearest table")).to_contain_text("Distance")
+    expect(page.locator("#by")).to_have_value("town")
+    expect(page.locator(".slot dl")).to_contain_text("Bern")
 
 
 def test_runs_go_on_while_one_looks(opened: Opened, site: Site) -> None:

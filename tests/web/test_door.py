@@ -11,7 +11,8 @@ import pytest
 
 from memgen.cli.main import main
 from memgen.errors import MemgenError
-from memgen.web import asks, safety, server, service
+from memgen.tasks import sampling
+from memgen.web import queries, safety, server
 from tests.web.served import (
     HOST,
     TOKEN,
@@ -47,9 +48,9 @@ def test_every_answer_carries_the_policy(app: Any) -> None:
 def test_no_path_reaches_the_file_system(app: Any, tmp_path: Path) -> None:
     (tmp_path / "runs" / "one" / "report.html").write_text("<p>report</p>")
     for path in (
-        "/../asks.py",
+        "/../queries.py",
         "/..%2fasks.py",
-        "/static/../../asks.py",
+        "/static/../../queries.py",
         "//etc/passwd",
         "/report/-1",
         "/report/99999999999999999999",
@@ -76,14 +77,14 @@ def test_requests_that_are_too_large_are_refused(app: Any) -> None:
 
     assert asyncio.run(go(b"x" * (safety.LARGEST_BODY + 1))) == 413
     assert asyncio.run(go(endless())) == 413
-    rows = "\n".join(["town,age"] + ["Bern,1"] * (asks.MOST_ROWS + 1))
+    rows = "\n".join(["town,age"] + ["Bern,1"] * (queries.MOST_ROWS + 1))
     assert "1,000 rows" in post(app, "fill", 400, model=1, text=rows)["error"]
 
 
 def test_errors_are_one_line_and_tell_nothing_of_this_machine(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, body in (
         ("decode", {"z": [1.0]}),
-        ("images", {"model": 9}),
+        ("examples", {"model": 9}),
         ("decode", {"z": "x"}),
         ("fill", {"text": "a"}),
     ):
@@ -95,7 +96,7 @@ def test_errors_are_one_line_and_tell_nothing_of_this_machine(app: Any, monkeypa
     def broken(*anything: Any) -> None:
         raise RuntimeError("secret /path")
 
-    monkeypatch.setattr(service, "samples", broken)
+    monkeypatch.setattr(sampling, "sample_with_codes", broken)
     assert "secret" not in post(app, "samples", 500)["error"]
 
 

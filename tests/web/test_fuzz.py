@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memgen.web import application, work
+from memgen.web.models import Served
 from memgen.web.runs import Runs
-from memgen.web.safety import Door
-from memgen.web.shelf import Shown
+from memgen.web.safety import Access
 from tests.web.served import (
     TOKEN,
     client,
@@ -23,7 +23,7 @@ from tests.web.served import (
 )
 
 FUZZ = int(os.environ.get("MEMGEN_FUZZ", "120"))
-"""Requests; `make fuzz` asks for 5,000."""
+"""Requests; `make fuzz` queries for 5,000."""
 
 
 json_values = st.recursive(
@@ -39,7 +39,7 @@ fields: dict[str, st.SearchStrategy[Any]] = {
     "b": codes,
     "seed": st.integers(-1, 2**31),
     "n": st.integers(-1, 101),
-    "image": st.integers(-1, 2000),
+    "row": st.integers(-1, 2000),
     "first": st.integers(-1, 3000),
     "pixels": st.text("0123456789abcdef", max_size=130),
     "hidden": st.text("01", min_size=60, max_size=66),
@@ -47,6 +47,8 @@ fields: dict[str, st.SearchStrategy[Any]] = {
     "place": st.integers(-1, 3),
     "slot": st.integers(-2, 9),
     "draw": st.booleans(),
+    "hold": st.integers(-1, 3),
+    "label": st.sampled_from(["3", "x", ""]),
     "pattern": st.sampled_from(["half", "rect-3", "rand-0.5", "rect-99", "rand-x", "half-top"]),
     "changes": st.lists(
         st.fixed_dictionaries(
@@ -56,7 +58,7 @@ fields: dict[str, st.SearchStrategy[Any]] = {
         max_size=3,
     ),
     "text": st.text(string.printable, max_size=80) | st.just("town,age\nBern,\n,3\n"),
-    "fixed": st.dictionaries(st.sampled_from(["town", "age", "x"]), st.text(max_size=6), max_size=2),
+    "given": st.dictionaries(st.sampled_from(["town", "age", "x"]), st.text(max_size=6), max_size=2),
 }
 
 
@@ -73,9 +75,9 @@ def requests() -> st.SearchStrategy[tuple[str, bytes]]:
     return st.one_of([of(name) for name in application.ANSWERS])
 
 
-def test_no_request_breaks_the_server(shown: list[Shown], tmp_path: Path) -> None:
+def test_no_request_breaks_the_server(served: list[Served], tmp_path: Path) -> None:
     workers = work.Workers()
-    app = application.application(shown, Runs(), Door(TOKEN), workers)
+    app = application.application(served, Runs(), Access(TOKEN), workers)
     loop = asyncio.new_event_loop()
     own = client(app)
 
@@ -98,7 +100,10 @@ def test_no_request_breaks_the_server(shown: list[Shown], tmp_path: Path) -> Non
     workers.close()
 
 
-def test_models_of_tables_have_no_images_and_say_so(app: Any) -> None:
-    hidden = "00"
-    for name, body in (("images", {}), ("complete", {"image": 0, "hidden": hidden}), ("pattern", {"pattern": "half"})):
+def test_what_is_for_images_alone_says_so(app: Any) -> None:
+    for name, body in (
+        ("complete", {"row": 0, "hidden": "00"}),
+        ("pattern", {"pattern": "half"}),
+        ("encode", {"pixels": "00"}),
+    ):
         assert post(app, name, 400, model=1, **body)["error"]

@@ -14,8 +14,8 @@ import pytest
 from memgen.errors import MemgenError
 from memgen.training.fit import Epoch
 from memgen.web import application, work
+from memgen.web.models import Served
 from memgen.web.runs import Runs
-from memgen.web.shelf import Shown
 from tests.web.served import (
     client,
     post,
@@ -28,15 +28,15 @@ SECONDS = float(os.environ.get("MEMGEN_LOAD_SECONDS", "2"))
 
 def test_a_newer_request_outdates_the_older_ones_of_its_client_and_topic() -> None:
     workers = work.Workers(1)
-    first, other = workers.ticket("me", "decode", 1), workers.ticket("you", "decode", 1)
+    first, other = workers.job("me", "decode", 1), workers.job("you", "decode", 1)
     first.check()
-    second = workers.ticket("me", "decode", 2)
+    second = workers.job("me", "decode", 2)
     with pytest.raises(work.OutdatedError):
         first.check()
     second.check()
     other.check()
     for i in range(3 * work.REMEMBERED):
-        workers.ticket(str(i), "t", 1)
+        workers.job(str(i), "t", 1)
     assert len(workers.latest) == work.REMEMBERED
     workers.close()
 
@@ -52,11 +52,11 @@ def test_an_outdated_request_is_answered_as_such(app: Any) -> None:
 
 
 def test_work_has_an_end() -> None:
-    ticket = work.Ticket(lambda: True)
-    ticket.start()
-    ticket.until = 0.0
+    job = work.Job(lambda: True)
+    job.start()
+    job.deadline = 0.0
     with pytest.raises(MemgenError, match="longer than"):
-        ticket.check()
+        job.check()
 
 
 def test_too_many_requests_are_turned_away(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,11 +65,11 @@ def test_too_many_requests_are_turned_away(app: Any, monkeypatch: pytest.MonkeyP
 
 
 def test_runs_are_told_again_when_they_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shown: list[Shown]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: list[Served]
 ) -> None:
     monkeypatch.setattr(application, "POLL", 0.0)
     run = run_folder(tmp_path / "runs" / "one")
-    page = application.Page(shown, Runs((), tmp_path / "runs"), work.Workers())
+    page = application.Page(served, Runs((), tmp_path / "runs"), work.Workers())
 
     async def go() -> list[int]:
         events, seen = page._changes(), []

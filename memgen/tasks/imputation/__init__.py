@@ -11,7 +11,7 @@ batch, and one bit can change whether a chain accepts a proposal or draws 0 or 1
 """
 
 from memgen.tasks.imputation.answers import Imputation, join
-from memgen.tasks.imputation.filling import borders, check_incomplete, imputations, impute
+from memgen.tasks.imputation.filling import Settings, borders, check_incomplete, imputations, impute
 from memgen.tasks.imputation.methods import (
     AUTHORS_BATCH,
     DEFAULT,
@@ -31,6 +31,7 @@ __all__ = [
     "METHODS",
     "Imputation",
     "Method",
+    "Settings",
     "State",
     "borders",
     "check_incomplete",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
 
 import torch
@@ -53,51 +54,67 @@ def impute(
     tensor([[0., 1.],
             [0., 1.]], dtype=torch.float64)
     """
-    return join(list(imputations(model, rows, method, steps, keep, draws, smooth, seed, batch_size, keys=keys)))
+    settings = Settings(steps, keep, draws, smooth, seed, batch_size)
+    return join(list(imputations(model, rows, method, settings, keys=keys)))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How `impute` fills in missing values."""
+
+    steps: int = 100
+    keep: int | None = None
+    draws: int = 0
+    smooth: bool = False
+    seed: int = 0
+    batch_size: int = BATCH_SIZE
+    batch_statistics: bool = False
+    """Whether batch norm uses the statistics of the batch, as the paper's authors did. A row then depends on the other
+    rows of its batch."""
+
+
+DEFAULTS = Settings()
 
 
 def imputations(
     model: GenerativeModel,
     rows: Rows,
     method: str | None = None,
-    steps: int = 100,
-    keep: int | None = None,
-    draws: int = 0,
-    smooth: bool = False,
-    seed: int = 0,
-    batch_size: int = BATCH_SIZE,
-    batch_statistics: bool = False,
+    settings: Settings = DEFAULTS,
+    *,
     keys: Sequence[int] | None = None,
     start: int = 0,
     stop: int | None = None,
 ) -> Generator[Imputation, None, None]:
-    """`impute` of one batch of rows after the other, to show progress. With `batch_statistics` batch norm uses the
-    statistics of the batch, as the paper's authors did; a row then depends on the other rows of its batch. Only batches
-    that begin in the rows from `start` to `stop` are filled in.
-    """
-    name = method_for(method, draws, model.mask)
-    chosen = METHODS[name]
-    keep = chosen.kept(steps) if keep is None else keep
-    _check_counts(steps, keep, draws, chosen)
+    """`impute` of one batch of rows after the other, to show progress. Only batches that begin in the rows from `start`
+    to `stop` are filled in."""
+    name = method_for(method, settings.draws, model.mask)
+    keep = _kept(settings, METHODS[name])
     where = range(start, len(rows) if stop is None else stop)
-    parts = [torch.arange(a, b) for a, b in pairwise(borders(len(rows), batch_size)) if a in where or not len(rows)]
+    ends = pairwise(borders(len(rows), settings.batch_size))
+    parts = [torch.arange(a, b) for a, b in ends if a in where or not len(rows)]
     for part in parts:
         check_incomplete(model, rows.rows(part), name, int(part[0]) if len(part) else 0)
-    if not batch_statistics:
-        require_statistics(model)
-    elif len(rows) < 2:
-        raise MemgenError("one row alone has no batch statistics")
-    inner = copy.deepcopy(model).double().train(batch_statistics)
+    _check_statistics(model, len(rows), settings.batch_statistics)
+    inner = copy.deepcopy(model).double().train(settings.batch_statistics)
     for part in parts:
-        batch, row_keys = _with_mask(rows.rows(part).to(weights_of(inner))), _keys(part, keys)
-        device = batch.x.device
-        noise = RowNoise(seed, row_keys, model.latent, batch.x.shape[1], device)
-        with torch.no_grad():
-            states = islice(chosen.states(inner, batch, steps - keep, noise.steps()), steps - keep, steps)
-            choices = Choices(seed, row_keys, device) if chosen.weighted else None
-            result = collect(inner.likelihood, batch, states, Completions(draws, keep, batch, smooth, choices))
+        batch = _with_mask(rows.rows(part).to(weights_of(inner)))
+        result = _filled(inner, batch, METHODS[name], keep, settings, _keys(part, keys))
         _check_finite(result, int(part[0]))
         yield result
+
+
+def _filled(
+    model: GenerativeModel, batch: Batch, method: Method, keep: int, settings: Settings, keys: Sequence[int]
+) -> Imputation:
+    """The results of the last `keep` states of every row of a batch."""
+    device, burn = batch.x.device, settings.steps - keep
+    noise = RowNoise(settings.seed, keys, model.latent, batch.x.shape[1], device)
+    choices = Choices(settings.seed, keys, device) if method.weighted else None
+    with torch.no_grad():
+        states = islice(method.states(model, batch, burn, noise.steps()), burn, settings.steps)
+        completions = Completions(settings.draws, keep, batch, settings.smooth, choices)
+        return collect(model.likelihood, batch, states, completions)
 
 
 def borders(rows: int, batch_size: int = BATCH_SIZE) -> list[int]:
@@ -133,16 +150,26 @@ def _check_finite(result: Imputation, first: int) -> None:
         )
 
 
-def _check_counts(steps: int, keep: int, draws: int, method: Method) -> None:
+def _kept(settings: Settings, method: Method) -> int:
+    """The number of states to keep, after a check of all counts."""
+    steps, draws = settings.steps, settings.draws
+    keep = method.kept(steps) if settings.keep is None else settings.keep
     if steps < 2:
         raise MemgenError(f"steps must be at least 2, not {steps}")
-    most = (
-        steps - 1 if method.weighted and not method.masked else steps
-    )  # `importance` needs a completion to start from
+    # `importance` needs a completion to start from.
+    most = steps - 1 if method.weighted and not method.masked else steps
     if not 1 <= keep <= most:
         raise MemgenError(f"with {steps} steps the number of states to keep must lie between 1 and {most}, not {keep}")
     if not 0 <= draws <= keep:
         raise MemgenError(f"{draws} draws need at least as many kept states, and these are {keep}; use more steps")
+    return keep
+
+
+def _check_statistics(model: GenerativeModel, rows: int, of_batch: bool) -> None:
+    if not of_batch:
+        require_statistics(model)
+    elif rows < 2:
+        raise MemgenError("one row alone has no batch statistics")
 
 
 def check_incomplete(model: GenerativeModel, batch: Batch, method: str, first: int = 0) -> None:

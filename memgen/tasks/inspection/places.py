@@ -15,7 +15,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from memgen.core.layers import MemoryLayer, Module
+from memgen.core.likelihoods import Factorised
 from memgen.core.memory import Preference
+from memgen.core.model import GenerativeModel
 from memgen.errors import MemgenError
 
 MOST_SLOTS = 10_000
@@ -71,18 +73,13 @@ def replaced(place: Place, value: float) -> Any:
     return hooked(place.layer.memory, lambda h_m: torch.full_like(h_m, value))
 
 
-def without(place: Place, slot: int) -> Any:
-    """A context in which one slot of this layer has weight zero."""
-
-    def silence(h_a: Preference) -> Preference:
-        index = torch.arange(h_a.weights.shape[-1], device=h_a.weights.device) if h_a.index is None else h_a.index
-        return Preference(h_a.weights.masked_fill(index == slot, 0.0), h_a.index)
-
-    return hooked(place.layer.attention, silence)
-
-
 def dense(h_a: Preference, slots: int) -> Float[Tensor, "*rows slots"]:
     """The weights of all slots; zero for those that a sparse attention has not chosen."""
     if h_a.index is None:
         return h_a.weights
     return h_a.weights.new_zeros(*h_a.weights.shape[:-1], slots).scatter_add(-1, h_a.index, h_a.weights)
+
+
+def decided(model: GenerativeModel, p: Factorised) -> Float[Tensor, "*rows D"]:
+    """The means of p(x|z); of categories the likeliest level."""
+    return model.likelihood.decide(model.likelihood.expected(p)).cpu()

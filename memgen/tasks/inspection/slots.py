@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple, cast
 
@@ -19,7 +19,8 @@ from memgen.core.noise import BLOCK, ExampleNoise
 from memgen.core.objective import importance
 from memgen.tasks.common import weights_of
 from memgen.tasks.density import standard_error
-from memgen.tasks.inspection.places import Place, hooked, replaced, require_memory, without
+from memgen.tasks.inspection.changes import Change, changing, without
+from memgen.tasks.inspection.places import Place, decided, hooked, replaced, require_memory
 from memgen.tasks.sampling import one, sample
 
 ROWS_AT_ONCE = 10_000
@@ -43,7 +44,7 @@ def slot_pictures(model: GenerativeModel, place: Place) -> Float[Tensor, "slots 
 
     with evaluating(model), hooked(place.layer.dense, no_h_g), hooked(place.layer.memory, slots):
         p = model.decode(one(model.prior(zeros, unobserved)), unobserved)
-        return factorised(p, "the picture of a slot").mean.cpu()
+        return decided(model, factorised(p, "the picture of a slot"))
 
 
 class Ablation(NamedTuple):
@@ -72,10 +73,7 @@ def ablation(
     with evaluating(model):
         for where in chunks(rows, max(1, ROWS_AT_ONCE // samples)):
             batch = rows.rows(where).to(weights_of(model))
-            noise = ExampleNoise(seed, range(where.start, where.stop), model.latent)
-            blocks = zip(*(noise.block() for _ in range(math.ceil(samples / BLOCK))), strict=True)
-            eps = tuple(torch.cat(level)[:samples].to(batch.x) for level in blocks)
-            z, log_q, _ = model.infer(model.encode(batch), eps)
+            z, log_q = _from_q(model, batch, range(where.start, where.stop), samples, seed)
             intact, lost = _log_p(model, batch, z, log_q), []
             for slot in range(place.slots):
                 with without(place, slot):
@@ -84,6 +82,43 @@ def ablation(
             losses.append(torch.stack(lost))
     loss = torch.cat(losses, 1)
     return Ablation(loss.mean(1).float(), torch.tensor([standard_error(of_slot) for of_slot in loss]))
+
+
+class Effect(NamedTuple):
+    """log p(x) in nats of every row, estimated from the same z."""
+
+    intact: Float64[Tensor, " B"]
+    changed: Float64[Tensor, " B"]
+
+
+@torch.no_grad()
+def effect(
+    model: GenerativeModel, batch: Batch, changes: Sequence[Change], samples: int = 100, *, seed: int = 0
+) -> Effect:
+    """Importance estimates of log p(x) as in `ablation`, with the memory intact and with the changes.
+
+    >>> from memgen.recipes.build import build
+    >>> from memgen.recipes.settings import Recipe
+    >>> model = build(Recipe().override(["model.hidden=[8]", "model.slots=[5]", "model.norm=none"]), columns=3)
+    >>> intact, changed = effect(model, Batch(torch.ones(2, 3)), [Change(0, slot=2, factor=1.0)])
+    >>> torch.allclose(intact, changed)
+    True
+    """
+    with evaluating(model):
+        batch = batch.to(weights_of(model))
+        z, log_q = _from_q(model, batch, range(len(batch)), samples, seed)
+        intact = _log_p(model, batch, z, log_q)
+        with changing(model, changes):
+            return Effect(intact, _log_p(model, batch, z, log_q) if changes else intact)
+
+
+def _from_q(model: GenerativeModel, batch: Batch, keys: Sequence[int], samples: int, seed: int) -> tuple[Levels, Terms]:
+    """z ~ q(z|x) and log q(z|x), with the noise that `log_likelihood` has for these keys."""
+    noise = ExampleNoise(seed, keys, model.latent)
+    blocks = zip(*(noise.block() for _ in range(math.ceil(samples / BLOCK))), strict=True)
+    eps = tuple(torch.cat(level)[:samples].to(batch.x) for level in blocks)
+    z, log_q, _ = model.infer(model.encode(batch), eps)
+    return z, log_q
 
 
 def _log_p(model: GenerativeModel, batch: Batch, z: Levels, log_q: Terms) -> Float64[Tensor, " B"]:

@@ -1,4 +1,4 @@
-// Asking the server: what is outdated is dropped, here and there.
+// Requests to the server. A request that is outdated is dropped, on both sides.
 
 import { notice } from "./dom.js";
 
@@ -36,9 +36,9 @@ async function send(path, options, topic) {
   }
   if (response.status === 409) throw new Outdated();
   if (!response.ok) {
-    const told = await response.json().catch(() => ({ error: `error ${response.status}` }));
-    notice(told.error);
-    throw new Error(told.error);
+    const { error } = await response.json().catch(() => ({ error: `error ${response.status}` }));
+    notice(error);
+    throw new Error(error);
   }
   return response;
 }
@@ -47,9 +47,9 @@ async function send(path, options, topic) {
 export async function ask(name, body, topic = name) {
   try {
     const response = await send(`/api/${name}`, { method: "POST", body: JSON.stringify(body) }, topic);
-    const found = await response.json();
+    const answer = await response.json();
     notice("");
-    return found;
+    return answer;
   } catch (error) {
     if (error.name === "AbortError") throw new Outdated();
     throw error;
@@ -58,7 +58,7 @@ export async function ask(name, body, topic = name) {
 
 export const about = async () => (await send("/api/about", {}, "about")).json();
 
-/** While somebody drags: one request at a time, then the latest wish. */
+/** For dragging: one run of work() at a time; calls in between lead to one more run at the end. */
 export function live(work) {
   let busy = false;
   let again = false;
@@ -76,7 +76,7 @@ export function live(work) {
   return run;
 }
 
-/** Work of which only a newer wish or an error is the end; errors have been shown already. */
+/** work() without its errors: being outdated is none, and others have been shown by then. */
 export const quietly = (work) => async (...values) => {
   try {
     return await work(...values);

@@ -25,7 +25,7 @@ let shown = null;
 export function open(panel, focus = false) {
   state.panel = panel in PANELS ? panel : "generate";
   shown?.close?.();
-  const [title, own] = PANELS[state.panel];
+  const [title, module] = PANELS[state.panel];
   for (const tab of tabs.children) {
     const chosen = tab.id === `tab-${state.panel}`;
     tab.setAttribute("aria-selected", String(chosen));
@@ -36,8 +36,8 @@ export function open(panel, focus = false) {
   const section = h("div", { role: "tabpanel", id: "panel", "aria-labelledby": `tab-${state.panel}`, class: `panel ${state.panel}` });
   main.replaceChildren(section);
   document.title = `${title} · memgen`;
-  shown = own;
-  own.open(section, { go: (name) => open(name) });
+  shown = module;
+  module.open(section, { go: (name) => open(name) });
   keep();
 }
 
@@ -59,7 +59,7 @@ function makeModels() {
   choose.value = state.model;
   choose.addEventListener("change", () => {
     const before = state.model;
-    Object.assign(state, { model: Number(choose.value), z: null, image: null, changes: [], place: 0, slot: null, shown: 0, hidden: null });
+    Object.assign(state, { model: Number(choose.value), z: null, image: null, changes: [], place: 0, slot: null, shown: 0, hidden: null, label: "", hold: 0, by: "" });
     if (state.beside === state.model) state.beside = before;
     facts();
     open(state.panel);
@@ -67,20 +67,20 @@ function makeModels() {
 }
 
 function facts() {
-  const own = model();
-  const slots = own.memory.map((layer) => layer.slots).join(" + ");
-  const told = [`${own.parameters.toLocaleString("en")} parameters`, slots ? `${slots} memory slots` : "no memory"];
-  if (own.measured) {
-    told.push(`log p(x) ${number(own.measured.log_likelihood)} ± ${number(own.measured.standard_error)} nats on ${own.data} test data`);
+  const chosen = model();
+  const slots = chosen.memory.map((layer) => layer.slots).join(" + ");
+  const words = [`${chosen.parameters.toLocaleString("en")} parameters`, slots ? `${slots} memory slots` : "no memory"];
+  if (chosen.measured) {
+    words.push(`log p(x) ${number(chosen.measured.log_likelihood)} ± ${number(chosen.measured.standard_error)} nats on ${chosen.data} test data`);
   }
-  document.getElementById("facts").textContent = told.join(" · ");
+  document.getElementById("facts").textContent = words.join(" · ");
 }
 
 function makeTheme() {
   const control = document.getElementById("theme");
   const system = window.matchMedia("(prefers-color-scheme: dark)");
   const current = () => document.documentElement.dataset.theme ?? (system.matches ? "dark" : "light");
-  const told = () => {
+  const update = () => {
     control.textContent = current() === "dark" ? "Light theme" : "Dark theme";
     repaint();
   };
@@ -89,23 +89,23 @@ function makeTheme() {
   control.addEventListener("click", () => {
     document.documentElement.dataset.theme = current() === "dark" ? "light" : "dark";
     localStorage.setItem("memgen-theme", document.documentElement.dataset.theme);
-    told();
+    update();
   });
-  system.addEventListener("change", told);
-  told();
+  system.addEventListener("change", update);
+  update();
 }
 
 function makeLink() {
   const control = document.getElementById("link");
   control.addEventListener("click", async () => {
-    const own = address();
-    own.set("token", shownToken());
-    const text = `${location.origin}/#${own}`;
+    const fields = address();
+    fields.set("token", shownToken());
+    const text = `${location.origin}/#${fields}`;
     try {
       await navigator.clipboard.writeText(text);
       control.textContent = "Copied";
     } catch {
-      history.replaceState(null, "", `#${own}`);
+      history.replaceState(null, "", `#${fields}`);
       control.textContent = "It is in the address bar";
     }
     setTimeout(() => { control.textContent = "Copy link"; }, 2500);
@@ -117,16 +117,16 @@ async function start() {
   begin(given.get("token"));
   makeTheme();
   makeTabs();
-  let found;
+  let answer;
   try {
-    found = await about();
+    answer = await about();
   } catch (error) {
     main.replaceChildren(h("section", { class: "card" }, h("h2", {}, "This page needs its token"),
       h("p", {}, "Open the whole address that memgen serve has printed, with what stands behind #token=. ", String(error.message)),
       button("Try again", () => location.reload())));
     return;
   }
-  setModels(found.models);
+  setModels(answer.models);
   restore(location.hash.slice(1));
   makeModels();
   makeLink();

@@ -1,13 +1,13 @@
 // Complete: erase a part of an image, and see what a model puts there.
 
 import { ask, quietly } from "./api.js";
-import { button, bytes, card, choice, h, hex, note, nth, number, paint, percent, picture, pictureButton } from "./dom.js";
+import { button, bytes, card, choice, h, hex, note, nth, number, paint, percent, picture, pictureButton, select } from "./dom.js";
 import { keep, model, models, state } from "./state.js";
 
 const IMAGES = 24;
 let parts = {};
 let pixels = null; // of the image
-let drawn = false; // whether a hand has been at them
+let drawn = false; // whether they were drawn by hand
 let tool = "erase";
 let brush = 2;
 let steps = 200;
@@ -33,47 +33,43 @@ export const close = () => clearTimeout(timer);
 // ---- the image
 
 function editorCard() {
-  const own = model();
+  const current = model();
   parts.editor = h("canvas", { class: "picture editor", tabindex: 0, role: "application",
     "aria-label": "The image. Brush with the pointer; or move with the arrow keys and press space to use the brush." });
   parts.strip = h("div", { class: "tiles strip", role: "group", "aria-label": "Images" });
   parts.stripNote = note();
   parts.status = h("p", { class: "note", role: "status" }, "");
-  const others = models.map((one, i) => [one, i]).filter(([one, i]) => i !== state.model && one.columns === own.columns && String(one.shape) === String(own.shape));
+  const others = models.map((one, i) => [one, i]).filter(([one, i]) => i !== state.model && one.columns === current.columns && String(one.shape) === String(current.shape));
   if (!others.some(([, i]) => i === state.beside)) state.beside = others.length ? others[0][1] : -1;
-  const beside = h("select", { id: "beside", change: () => { state.beside = Number(beside.value); complete(); } },
-    h("option", { value: -1 }, "nothing"), ...others.map(([one, i]) => h("option", { value: i }, one.name)));
-  beside.value = state.beside;
-  const effort = h("select", { id: "steps", change: () => { steps = Number(effort.value); complete(); } },
-    ...[50, 100, 200, 400].map((n) => h("option", { value: n }, `${n}`)));
-  effort.value = steps;
-  const size = h("input", { type: "range", min: 1, max: 6, step: 1, value: brush, id: "brush", input: () => { brush = Number(size.value); } });
+    const size = h("input", { type: "range", min: 1, max: 6, step: 1, value: brush, id: "brush", input: () => { brush = Number(size.value); } });
   listen();
   return card("The image", { class: "edit" },
     h("div", { class: "stage" }, parts.editor),
     h("div", { class: "row" }, choice("Tool", [["erase", "Erase"], ["restore", "Restore"], ["draw", "Draw"], ["rub", "Rub out"]], tool, (value) => { tool = value; }),
       h("label", { for: "brush" }, "Brush ", size)),
     h("div", { class: "row", role: "group", "aria-label": "Patterns" },
-      ...own.patterns.map((name) => button(name.toUpperCase(), () => usePattern(name))),
+      ...current.patterns.map((name) => button(name.toUpperCase(), () => usePattern(name))),
       button("Nothing erased", () => { state.hidden.fill(0); refresh(); }),
       button("Blank sheet", blank)),
-    h("div", { class: "row" }, h("label", { for: "beside" }, "Beside it ", beside), h("label", { for: "steps" }, "Steps ", effort)),
+    h("div", { class: "row" },
+      select("beside", "Beside it", [[-1, "nothing"], ...others.map(([one, i]) => [i, one.name])], state.beside, (value) => { state.beside = Number(value); complete(); }),
+      select("steps", "Steps", [50, 100, 200, 400].map((n) => [n, n]), steps, (value) => { steps = Number(value); complete(); })),
     parts.status, parts.strip, parts.stripNote);
 }
 
 const fillStrip = quietly(async () => {
-  const own = model();
-  const found = await ask("images", { model: state.model, n: IMAGES }, "strip");
-  const all = bytes(found.images);
-  parts.strip.replaceChildren(...Array.from({ length: found.count }, (_, i) =>
-    pictureButton(`Image ${i}${found.labels ? `, class ${found.labels[i]}` : ""}`, nth(all, i, own.columns), own, () => takeImage(i))));
-  parts.stripNote.textContent = `${found.about} Shift the brush over the image to erase; what is erased is not told to the model.`;
+  const current = model();
+  const answer = await ask("examples", { model: state.model, n: IMAGES }, "strip");
+  const all = bytes(answer.rows);
+  parts.strip.replaceChildren(...Array.from({ length: answer.count }, (_, i) =>
+    pictureButton(`Image ${i}${answer.labels ? `, class ${answer.labels[i]}` : ""}`, nth(all, i, current.columns), current, () => takeImage(i))));
+  parts.stripNote.textContent = `${answer.about} Shift the brush over the image to erase; what is erased is not told to the model.`;
 });
 
 const takeImage = quietly(async (i, fresh = false) => {
-  const found = await ask("images", { model: state.model, first: i, n: 1 }, "image");
-  if (!found.count) return;
-  pixels = bytes(found.images).slice();
+  const answer = await ask("examples", { model: state.model, first: i, n: 1 }, "image");
+  if (!answer.count) return;
+  pixels = bytes(answer.rows).slice();
   state.shown = i;
   drawn = false;
   if (fresh || !state.hidden || state.hidden.length !== model().columns) {
@@ -85,8 +81,8 @@ const takeImage = quietly(async (i, fresh = false) => {
 });
 
 const usePattern = quietly(async (pattern) => {
-  const found = await ask("pattern", { model: state.model, pattern });
-  state.hidden = Uint8Array.from(found.hidden, Number);
+  const answer = await ask("pattern", { model: state.model, pattern });
+  state.hidden = Uint8Array.from(answer.hidden, Number);
   refresh();
 });
 
@@ -170,28 +166,27 @@ const complete = quietly(async () => {
     parts.results.append(card(models[which].name, { class: "result" }, note("Completing …")));
   }
   const hidden = Array.from(state.hidden).join("");
-  const image = drawn ? { pixels: hex(pixels) } : { image: state.shown };
+  const image = drawn ? { pixels: hex(pixels) } : { row: state.shown };
   await Promise.all(chosen.map((which, i) => completeBy(which, i, { model: which, hidden, steps, ...image })));
 });
 
 const completeBy = quietly(async (which, i, body) => {
-  const found = await ask("complete", body, `complete-${i}`);
-  const own = result(models[which], found);
-  parts.results.children[i]?.replaceWith(own);
+  const answer = await ask("complete", body, `complete-${i}`);
+  parts.results.children[i]?.replaceWith(result(models[which], answer));
 });
 
-function result(own, found) {
+function result(chosen, answer) {
   const stand = (values, title, options = {}) => {
     const canvas = picture(title);
-    paint(canvas, values, own, options);
+    paint(canvas, values, chosen, options);
     return h("figure", {}, canvas, h("figcaption", {}, title));
   };
-  const all = bytes(found.completions);
-  const completions = found.weights.map((weight, i) => stand(nth(all, i, own.columns), percent(weight)));
-  const few = found.effective !== null && found.effective < 5 ? " Few states carry the answer: more steps would help." : "";
-  return card(own.name, { class: "result" },
-    h("div", { class: "duo" }, stand(bytes(found.mean), "mean of all"), stand(bytes(found.spread), "where they differ", { tint: true })),
+  const all = bytes(answer.completions);
+  const completions = answer.weights.map((weight, i) => stand(nth(all, i, chosen.columns), percent(weight)));
+  const few = answer.effective !== null && answer.effective < 5 ? " Few states carry the answer: more steps would help." : "";
+  return card(chosen.name, { class: "result" },
+    h("div", { class: "duo" }, stand(bytes(answer.mean), "mean of all"), stand(bytes(answer.spread), "where they differ", { tint: true })),
     h("h3", {}, "Completions and their weights"), h("div", { class: "tiles completions" }, ...completions),
-    h("p", { class: "measure" }, "log p(visible) ", h("output", { class: "figure" }, number(found.log_visible)), " nats"),
-    note(`${found.draws} draws from ${found.steps} steps, as memgen impute has them; a weight is the part of the draws that took this state. ${number(found.effective, 1)} effective states.${few} Where they differ: twice the standard deviation of each pixel. ${Math.round(1000 * found.seconds)} ms.`));
+    h("p", { class: "measure" }, "log p(visible) ", h("output", { class: "figure" }, number(answer.log_visible)), " nats"),
+    note(`${answer.draws} draws from ${answer.steps} steps, as by memgen impute; a weight is the fraction of the draws that this completion got. ${number(answer.effective, 1)} effective states.${few} Where they differ: twice the standard deviation of each pixel. ${Math.round(1000 * answer.seconds)} ms.`));
 }

@@ -14,9 +14,19 @@ export function h(tag, attributes = {}, ...children) {
 
 export const button = (text, action, attributes = {}) => h("button", { type: "button", click: action, ...attributes }, text);
 
-/** A card with a title and an honest caption. */
+/** A card with a title. */
 export const card = (title, attributes, ...children) =>
   h("section", { ...attributes, class: `card ${attributes.class ?? ""}` }, h("h2", {}, title), ...children);
+
+/** A select with its label: options are [value, text]. */
+export function select(id, label, options, value, change) {
+  const element = h("select", { id, change: () => change(element.value) }, ...options.map(([key, text]) => h("option", { value: key }, text)));
+  element.value = value;
+  return h("label", { for: id }, `${label} `, element);
+}
+
+/** A region that scrolls sideways. */
+export const scroller = (label, ...children) => h("div", { class: "scroller", tabindex: 0, role: "region", "aria-label": label }, ...children);
 
 export const note = (text = "") => h("p", { class: "note" }, text);
 
@@ -24,7 +34,7 @@ export const note = (text = "") => h("p", { class: "note" }, text);
 export function choice(label, options, value, change) {
   const group = h("div", { role: "group", "aria-label": label, class: "choice" });
   const press = (chosen) => {
-    for (const own of group.children) own.setAttribute("aria-pressed", String(own.dataset.value === String(chosen)));
+    for (const option of group.children) option.setAttribute("aria-pressed", String(option.dataset.value === String(chosen)));
   };
   for (const [key, text] of options) {
     group.append(button(text, () => { press(key); change(key); }, { "data-value": String(key) }));
@@ -34,20 +44,23 @@ export function choice(label, options, value, change) {
   return group;
 }
 
-export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-
-const parsed = new Map();
-/** "#0f6b5c" -> [15, 107, 92] */
-export function rgb(hex) {
-  if (!parsed.has(hex)) parsed.set(hex, [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)));
-  return parsed.get(hex);
+let colours = new Map();
+const probe = h("span", { hidden: true });
+/** A colour of the style sheet in the theme of the moment, as "rgb(11, 106, 91)". */
+export function colour(name) {
+  if (!colours.has(name)) {
+    if (!probe.isConnected) document.body.append(probe);
+    probe.style.color = `var(--${name})`;
+    colours.set(name, getComputedStyle(probe).color);
+  }
+  return colours.get(name);
 }
 
+/** "rgb(11, 106, 91)" -> [11, 106, 91] */
+export const rgb = (text) => text.match(/\d+/g).slice(0, 3).map(Number);
+
 export function bytes(base64) {
-  const text = atob(base64);
-  const found = new Uint8Array(text.length);
-  for (let i = 0; i < text.length; i += 1) found[i] = text.charCodeAt(i);
-  return found;
+  return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
 }
 
 export const hex = (values) => Array.from(values, (v) => v.toString(16).padStart(2, "0")).join("");
@@ -89,6 +102,7 @@ export function pictureButton(label, values, model, action) {
 
 /** Everything painted, once more: in the colours of the theme that has just been chosen. */
 export function repaint() {
+  colours = new Map();
   for (const canvas of document.querySelectorAll("canvas")) canvas.painted?.();
 }
 

@@ -1,7 +1,7 @@
 // Generate: samples, a bench, a map of the latent space, directions, a morph.
 
 import { ask, live, quietly } from "./api.js";
-import { button, bytes, card, choice, colour, download, font, h, note, nth, number, paint, percent, picture, pictureButton, sharp, unit } from "./dom.js";
+import { button, bytes, card, choice, colour, download, font, h, note, nth, number, paint, percent, picture, pictureButton, select, sharp, unit } from "./dom.js";
 import { keep, model, state } from "./state.js";
 
 const N = 48;
@@ -23,6 +23,7 @@ export function open(root, frame) {
   parts = {};
   root.append(samplesCard(), benchCard(frame), mapCard(), morphCard());
   drawSamples();
+  offerClasses();
   readMap();
 }
 
@@ -31,14 +32,35 @@ export function open(root, frame) {
 function samplesCard() {
   parts.grid = h("div", { class: "tiles", "aria-label": "Samples", role: "group" });
   parts.samplesNote = note();
+  parts.classes = h("span", { hidden: true });
   parts.seed = h("input", { type: "number", min: 0, max: 999999, value: state.seed, id: "seed", change: () => seed(Number(parts.seed.value)) });
   return card("Samples", { class: "samples" },
     h("div", { class: "row" },
       button("New samples", () => seed(state.seed + 1), { class: "main" }),
       h("label", { for: "seed" }, "Seed ", parts.seed),
-      choice("What is shown", [[false, "Means"], [true, "Draws"]], state.draw, (value) => { state.draw = value; drawSamples(); decode(); })),
+      choice("What is shown", [[false, "Means"], [true, "Draws"]], state.draw, (value) => { state.draw = value; drawSamples(); decode(); }),
+      parts.classes, heldLevels()),
     parts.grid, parts.samplesNote);
 }
+
+/** Levels that all samples share, for models with more than one. */
+function heldLevels() {
+  const levels = model().latent.length;
+  if (levels < 2) return null;
+  const options = Array.from({ length: levels }, (_, i) => [i, i ? `the top ${i}` : "none"]);
+  return select("hold", "Levels held", options, state.hold, (value) => { state.hold = Number(value); drawSamples(); });
+}
+
+const offerClasses = quietly(async () => {
+  const { classes } = await ask("examples", { model: state.model, n: 1 }, "classes");
+  if (state.label && !classes.includes(state.label)) {
+    state.label = "";
+    drawSamples();
+  }
+  if (!classes.length) return;
+  parts.classes.hidden = false;
+  parts.classes.replaceChildren(select("class", "Class", [["", "any"], ...classes.map((name) => [name, name])], state.label, (value) => { state.label = value; drawSamples(); }));
+});
 
 function seed(value) {
   state.seed = Number.isInteger(value) && value >= 0 ? Math.min(value, 999999) : 0;
@@ -47,20 +69,27 @@ function seed(value) {
 }
 
 const drawSamples = quietly(async () => {
-  const own = model();
-  const found = await ask("samples", { model: state.model, seed: state.seed, n: N, draw: state.draw });
-  const pixels = bytes(found.images);
-  parts.grid.replaceChildren(...found.z.map((z, i) =>
-    pictureButton(`Sample ${i + 1}: take it onto the bench`, nth(pixels, i, own.columns), own, () => take(z))));
-  parts.samplesNote.textContent = `${state.draw ? "One draw of x from p(x|z)" : "The mean of p(x|z)"} for each of the first ${N} draws of z from the prior, seed ${state.seed}. Nothing is picked.`;
-  if (!state.z) take(found.z[0]);
+  const current = model();
+  const by = state.label ? { label: state.label } : { hold: state.hold };
+  const answer = await ask("samples", { model: state.model, seed: state.seed, n: N, draw: state.draw, ...by });
+  const pixels = bytes(answer.images);
+  parts.grid.replaceChildren(...answer.z.map((z, i) =>
+    pictureButton(`Sample ${i + 1}: take it onto the bench`, nth(pixels, i, current.columns), current, () => take(z))));
+  parts.samplesNote.textContent = `${state.draw ? "One draw of x from p(x|z)" : "The mean of p(x|z)"} for each of the first ${N} draws of z ${source()}, seed ${state.seed}. Nothing is picked.`;
+  if (!state.z) take(answer.z[0]);
   else decode();
   if (!ends[0]) {
-    setEnd(0, found.z[0]);
-    setEnd(1, found.z[1]);
+    setEnd(0, answer.z[0]);
+    setEnd(1, answer.z[1]);
   }
   keep();
 });
+
+/** Where z comes from, in words. */
+function source() {
+  if (state.label) return `from q(z|x) of random examples x of class ${state.label} (the model itself has no classes)`;
+  return state.hold ? `from the prior, all with the same top ${state.hold === 1 ? "level" : `${state.hold} levels`}` : "from the prior";
+}
 
 // ---- the bench
 
@@ -101,9 +130,9 @@ function moved() {
 
 const decode = live(async () => {
   if (!state.z) return;
-  const own = model();
-  const found = await ask("decode", { model: state.model, z: state.z, draw: state.draw, seed: state.seed });
-  paint(parts.bench, bytes(found.image), own);
+  const current = model();
+  const answer = await ask("decode", { model: state.model, z: state.z, draw: state.draw, seed: state.seed });
+  paint(parts.bench, bytes(answer.image), current);
   parts.bench.dataset.count = Number(parts.bench.dataset.count ?? 0) + 1;
   const length = Math.sqrt(state.z.reduce((sum, v) => sum + v * v, 0));
   parts.benchNote.textContent = `${state.draw ? "One draw from p(x|z)" : "The mean of p(x|z)"} at z of length ${number(length)}; most of the prior lies near ${number(Math.sqrt(state.z.length))}.`;
@@ -139,8 +168,7 @@ function mapCard() {
 }
 
 const readMap = quietly(async () => {
-  const found = await ask("map", { model: state.model });
-  map = found;
+  map = await ask("map", { model: state.model });
   const k = Math.min(SLIDERS, map.axes.length);
   parts.ranges = Array.from({ length: k }, (_, i) => {
     const range = h("input", { type: "range", min: -REACH, max: REACH, step: 0.01, value: 0, id: `direction-${i}`,
@@ -233,10 +261,10 @@ function between() {
 }
 
 const drawMorph = quietly(async () => {
-  const own = model();
-  const found = await ask("morph", { model: state.model, a: ends[0], b: ends[1], steps: STEPS });
-  parts.codes = found.z;
-  const pixels = bytes(found.images);
-  parts.strip.replaceChildren(...found.z.map((z, i) =>
-    pictureButton(`Step ${i + 1} of ${STEPS}: take it onto the bench`, nth(pixels, i, own.columns), own, () => { parts.between.value = i; take(z); })));
+  const current = model();
+  const answer = await ask("morph", { model: state.model, a: ends[0], b: ends[1], steps: STEPS });
+  parts.codes = answer.z;
+  const pixels = bytes(answer.images);
+  parts.strip.replaceChildren(...answer.z.map((z, i) =>
+    pictureButton(`Step ${i + 1} of ${STEPS}: take it onto the bench`, nth(pixels, i, current.columns), current, () => { parts.between.value = i; take(z); })));
 });

@@ -1,7 +1,7 @@
 // Runs: curves that go on while a model trains, and settings side by side.
 
 import { follow, shownToken, stop } from "./api.js";
-import { card, choice, colour, font, h, note, number, sharp, unit } from "./dom.js";
+import { card, choice, colour, font, h, note, number, scroller, sharp, unit } from "./dom.js";
 
 const TALL = 340;
 const MOST = 8; // runs that are drawn at once
@@ -14,7 +14,7 @@ let only = true;
 
 export function open(root) {
   runs = new Map();
-  parts = { list: h("div", { class: "runlist" }), canvas: h("canvas", { role: "img", "aria-label": "Curves of the runs" }), said: note("Looking for runs …"), settings: h("div", { class: "scroller", tabindex: 0, role: "region", "aria-label": "Settings" }) };
+  parts = { list: h("div", { class: "runlist" }), canvas: h("canvas", { role: "img", "aria-label": "Curves of the runs" }), said: note("Looking for runs …"), settings: scroller("Settings") };
   parts.canvas.painted = draw;
   root.append(
     card("Curves", { class: "curves" },
@@ -125,5 +125,5 @@ function compare() {
   parts.settings.replaceChildren(h("table", {},
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Setting"), ...chosen.map((run) => h("th", { scope: "col" }, run.name)))),
     h("tbody", {}, ...rows.map((name) => h("tr", {}, h("th", { scope: "row" }, name),
-      ...chosen.map((run) => h("td", { class: !only && differ(name) ? "fixed" : null }, text(run, name))))))));
+      ...chosen.map((run) => h("td", { class: !only && differ(name) ? "differs" : null }, text(run, name))))))));
 }

@@ -12,15 +12,15 @@ let LEFT = 44;
 const NARROWEST = matchMedia("(pointer: coarse)").matches ? 15 : 9;
 
 /** The slot's favourite classes and its value, in words. */
-export function describe(found, slot) {
+export function describe(known, slot) {
   const rows = [];
-  if (found.classes) {
-    const order = found.labels.map((label, i) => [found.classes[i][slot], label]).sort((a, b) => b[0] - a[0]).slice(0, 3);
+  if (known.classes) {
+    const order = known.labels.map((label, i) => [known.classes[i][slot], label]).sort((a, b) => b[0] - a[0]).slice(0, 3);
     rows.push(["Favourite classes", order.map(([part, label]) => `${label} (${percent(part)})`).join(", ")]);
   }
-  if (found.values) {
-    const error = found.values.standard_error[slot];
-    rows.push(["Value", `${number(found.values.mean[slot], 3)} ± ${number(error, 3)} nats`]);
+  if (known.values) {
+    const error = known.values.standard_error[slot];
+    rows.push(["Value", `${number(known.values.mean[slot], 3)} ± ${number(error, 3)} nats`]);
   } else {
     rows.push(["Value", "not measured yet"]);
   }
@@ -34,11 +34,11 @@ export function chart(layer, place, { select, toggle, data }) {
     "aria-valuemin": 0, "aria-valuemax": layer.slots - 1, "aria-valuenow": 0 }, canvas);
   const element = h("div", { class: "scroller" }, focus);
   const current = () => (state.place === place ? state.slot ?? 0 : 0);
-  const own = { element, width: 0 };
+  const one = { element, width: 0 };
 
   const slotAt = (event) => {
     const x = event.clientX - canvas.getBoundingClientRect().left - LEFT;
-    return Math.max(0, Math.min(layer.slots - 1, Math.floor(x / own.width)));
+    return Math.max(0, Math.min(layer.slots - 1, Math.floor(x / one.width)));
   };
   canvas.addEventListener("click", (event) => {
     const slot = slotAt(event);
@@ -55,12 +55,12 @@ export function chart(layer, place, { select, toggle, data }) {
     else if (event.key === "s" || event.key === "S" || event.key === " " || event.key === "Enter") toggle(place, current());
     else return;
     event.preventDefault();
-    element.scrollLeft = LEFT + current() * own.width - element.clientWidth / 2; // where the chart is wider than the screen
+    element.scrollLeft = LEFT + current() * one.width - element.clientWidth / 2; // where the chart is wider than the screen
   });
 
-  own.draw = () => draw(own, canvas, focus, layer, current(), data());
-  canvas.painted = own.draw;
-  return own;
+  one.draw = () => draw(one, canvas, focus, layer, current(), data());
+  canvas.painted = one.draw;
+  return one;
 }
 
 /** Sizes follow the size of text. */
@@ -68,14 +68,14 @@ function scale() {
   [BARS, ROW, VALUES, GAP, LEFT] = [96, 13, 34, 6, 44].map((v) => Math.round(v * unit()));
 }
 
-function draw(own, canvas, focus, layer, slot, { known, seen, place }) {
+function draw(one, canvas, focus, layer, slot, { known, seen, place }) {
   scale();
-  const room = own.element.clientWidth - LEFT - 16; // an outline around it, too
+  const room = one.element.clientWidth - LEFT - 16; // an outline around it, too
   if (room <= 0) return;
-  own.width = Math.max(NARROWEST, Math.min(40 * unit(), room / layer.slots));
+  one.width = Math.max(NARROWEST, Math.min(40 * unit(), room / layer.slots));
   const classes = known?.classes ?? null;
   const values = known?.values ?? null;
-  const total = own.width * layer.slots;
+  const total = one.width * layer.slots;
   const valuesTop = BARS + GAP;
   const mapTop = valuesTop + (values ? VALUES + GAP : 0);
   const height = mapTop + (classes ? classes.length * ROW : 0) + Math.round(16 * unit());
@@ -86,25 +86,25 @@ function draw(own, canvas, focus, layer, slot, { known, seen, place }) {
   const before = seen?.attention[place] ?? [];
   const after = seen?.changed[place] ?? [];
   const most = Math.max(1e-6, ...before, ...after);
-  const place_of = (i) => LEFT + i * own.width;
+  const atSlot = (i) => LEFT + i * one.width;
   if (state.place === place && state.slot !== null) {
     context.fillStyle = colour("accent-soft");
-    context.fillRect(place_of(slot), 0, own.width, height);
+    context.fillRect(atSlot(slot), 0, one.width, height);
   }
-  bars(context, before, after, most, place_of, own.width);
+  bars(context, before, after, most, atSlot, one.width);
   context.fillStyle = colour("soft");
   context.fillText(number(most, 2), LEFT - 6, 8 * unit());
   context.fillText("0", LEFT - 6, BARS - 4);
-  if (values) valueBars(context, values.mean, valuesTop, place_of, own.width);
-  if (classes) heat(context, classes, known.labels, mapTop, place_of, own.width);
+  if (values) valueBars(context, values.mean, valuesTop, atSlot, one.width);
+  if (classes) heat(context, classes, known.labels, mapTop, atSlot, one.width);
   context.textAlign = "center";
   context.fillStyle = colour("soft");
-  const every = own.width * 5 > 24 * unit() ? 5 : 10;
-  for (let i = 0; i < layer.slots; i += every) context.fillText(String(i), place_of(i) + own.width / 2, height - 7 * unit());
-  silenced(context, place, place_of, own.width);
+  const every = one.width * 5 > 24 * unit() ? 5 : 10;
+  for (let i = 0; i < layer.slots; i += every) context.fillText(String(i), atSlot(i) + one.width / 2, height - 7 * unit());
+  marks(context, place, atSlot, one.width);
   focus.setAttribute("aria-valuenow", slot);
-  const told = known ? describe(known, slot).map(([term, value]) => `${term} ${value}`).join(", ") : "";
-  focus.setAttribute("aria-valuetext", `slot ${slot}, weight ${number(after[slot] ?? 0, 3)}, ${told}`);
+  const facts = known ? describe(known, slot).map(([term, value]) => `${term} ${value}`).join(", ") : "";
+  focus.setAttribute("aria-valuetext", `slot ${slot}, weight ${number(after[slot] ?? 0, 3)}, ${facts}`);
 }
 
 function bars(context, before, after, most, at, width) {
@@ -128,7 +128,7 @@ function valueBars(context, mean, top, at, width) {
   const scale = VALUES / (Math.max(0, ...mean) - Math.min(0, ...mean) || 1);
   context.fillStyle = colour("soft");
   context.fillText("nats", LEFT - 6, top + 8 * unit());
-  context.fillText(number(high, 2), LEFT - 6, top + 22 * unit());
+  context.fillText(number(high, high < 0.1 ? 3 : 2), LEFT - 6, top + 22 * unit());
   mean.forEach((v, i) => context.fillRect(at(i) + 1.5, Math.min(zero, zero - v * scale), Math.max(2, width - 3), Math.max(1, Math.abs(v * scale))));
 }
 
@@ -141,19 +141,22 @@ function heat(context, classes, labels, top, at, width) {
       context.fillRect(at(i) + 0.5, top + c * ROW, width - 1, ROW - 1);
     });
     context.fillStyle = colour("soft");
-    context.fillText(labels[c].slice(0, 5), LEFT - 6, top + c * ROW + ROW / 2);
+    context.fillText(labels[c].slice(0, 6), LEFT - 6, top + c * ROW + ROW / 2);
   });
 }
 
-/** A cross over what is silenced. */
-function silenced(context, place, at, width) {
-  context.strokeStyle = colour("ink");
-  context.lineWidth = 1.5;
-  for (const change of state.changes) {
-    if (change.place !== place || change.slot < 0 || change.factor !== 0 || change.other !== null) continue;
-    const x = at(change.slot) + width / 2;
-    context.beginPath();
-    for (const s of [-1, 1]) { context.moveTo(x - 4, BARS - 8 - 4 * s); context.lineTo(x + 4, BARS - 8 + 4 * s); }
-    context.stroke();
+/** A mark over what is changed: × silenced, ↑ or ↓ amplified or damped, ⇄ swapped. */
+function marks(context, place, at, width) {
+  context.fillStyle = colour("ink");
+  context.font = font(13);
+  const rows = new Map(); // marks on a slot so far: they stand above each other
+  for (const { place: where, slot, factor, other } of state.changes) {
+    if (where !== place || slot < 0) continue;
+    const sign = other !== null ? "⇄" : factor === 0 ? "×" : factor > 1 ? "↑" : "↓";
+    for (const chosen of other === null ? [slot] : [slot, other]) {
+      const row = rows.get(chosen) ?? 0;
+      rows.set(chosen, row + 1);
+      context.fillText(sign, at(chosen) + width / 2, BARS - (9 + 13 * row) * unit());
+    }
   }
 }

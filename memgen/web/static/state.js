@@ -6,17 +6,20 @@ export const state = {
   beside: 1,
   seed: 0,
   draw: false,
+  label: "", // the class whose rows give z; "" for the prior
+  hold: 0, // levels that all samples share
   z: null, // of the bench
   image: null, // of the pool, if the bench holds one as it is
   changes: [], // {place, slot, factor, other}
   place: 0,
   slot: null, // none chosen yet
+  by: "", // the column of a table that groups the rows of a heat map
   shown: 0, // the image that is completed
   hidden: null, // which of its pixels are erased
 };
 
 export let models = [];
-export const setModels = (found) => { models = found; };
+export const setModels = (served) => { models = served; };
 export const model = () => models[state.model];
 
 const SCALE = 1000;
@@ -52,17 +55,20 @@ const toChanges = (text) => text.split("*").filter(Boolean).slice(0, 64).map((pa
 }).filter((c) => [c.place, c.slot, c.factor, c.other ?? 0].every(Number.isFinite));
 
 export function address() {
-  const own = new URLSearchParams({ panel: state.panel, model: models[state.model].name });
-  if (models[state.beside]) own.set("beside", models[state.beside].name);
-  if (state.seed) own.set("seed", state.seed);
-  if (state.draw) own.set("draw", 1);
-  if (state.z) own.set("z", fromCode(state.z));
-  if (state.image !== null) own.set("image", state.image);
-  if (state.changes.length) own.set("changes", fromChanges(state.changes));
-  if (state.slot !== null) own.set("slot", `${state.place}_${state.slot}`);
-  if (state.shown) own.set("shown", state.shown);
-  if (state.hidden?.some(Boolean)) own.set("hidden", fromBits(state.hidden));
-  return own;
+  const fields = new URLSearchParams({ panel: state.panel, model: models[state.model].name });
+  if (models[state.beside]) fields.set("beside", models[state.beside].name);
+  if (state.seed) fields.set("seed", state.seed);
+  if (state.draw) fields.set("draw", 1);
+  if (state.label) fields.set("class", state.label);
+  if (state.hold) fields.set("hold", state.hold);
+  if (state.by) fields.set("by", state.by);
+  if (state.z) fields.set("z", fromCode(state.z));
+  if (state.image !== null) fields.set("image", state.image);
+  if (state.changes.length) fields.set("changes", fromChanges(state.changes));
+  if (state.slot !== null) fields.set("slot", `${state.place}_${state.slot}`);
+  if (state.shown) fields.set("shown", state.shown);
+  if (state.hidden?.some(Boolean)) fields.set("hidden", fromBits(state.hidden));
+  return fields;
 }
 
 let waiting = 0;
@@ -74,29 +80,32 @@ export function keep() {
 
 /** What an address says, as far as it makes sense. */
 export function restore(text) {
-  const own = new URLSearchParams(text);
+  const fields = new URLSearchParams(text);
   const named = (key, otherwise) => {
-    const found = models.findIndex((one) => one.name === own.get(key));
-    return found < 0 ? otherwise : found;
+    const index = models.findIndex((one) => one.name === fields.get(key));
+    return index < 0 ? otherwise : index;
   };
   state.model = named("model", 0);
   state.beside = named("beside", state.model === 0 ? Math.min(1, models.length - 1) : 0);
-  const whole = (key, otherwise) => (/^\d{1,9}$/.test(own.get(key) ?? "") ? Number(own.get(key)) : otherwise);
-  state.panel = own.get("panel") ?? state.panel;
+  const whole = (key, otherwise) => (/^\d{1,9}$/.test(fields.get(key) ?? "") ? Number(fields.get(key)) : otherwise);
+  state.panel = fields.get("panel") ?? state.panel;
   state.seed = whole("seed", 0);
-  state.draw = own.get("draw") === "1";
+  state.draw = fields.get("draw") === "1";
+  state.label = fields.get("class") ?? "";
+  state.by = fields.get("by") ?? "";
+  state.hold = Math.min(whole("hold", 0), models[state.model].latent.length - 1);
   state.image = whole("image", null);
   state.shown = whole("shown", 0);
   try {
-    state.z = own.has("z") ? toCode(own.get("z")) : null;
+    state.z = fields.has("z") ? toCode(fields.get("z")) : null;
     if (state.z?.length !== models[state.model].latent[0]) state.z = null;
-    state.changes = toChanges(own.get("changes") ?? "");
-    state.hidden = own.has("hidden") ? toBits(own.get("hidden"), model().columns) : null;
+    state.changes = toChanges(fields.get("changes") ?? "");
+    state.hidden = fields.has("hidden") ? toBits(fields.get("hidden"), model().columns) : null;
   } catch {
     Object.assign(state, { z: null, changes: [], hidden: null }); // an address that was cut short
   }
   const layers = models[state.model].memory;
   state.changes = state.changes.filter((c) => c.place < layers.length && c.slot < layers[c.place].slots);
-  const [place, slot] = (own.get("slot") ?? "").split("_").map(Number);
+  const [place, slot] = (fields.get("slot") ?? "").split("_").map(Number);
   [state.place, state.slot] = layers[place]?.slots > slot && slot >= 0 ? [place, slot] : [0, null];
 }

@@ -1,4 +1,4 @@
-"""The requests of the page, with limits for every field. All other requests are refused before any work begins."""
+"""The queries of the page, with limits for every field. All others are refused before any work begins."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from memgen.errors import MemgenError
+from memgen.tasks import inspection
 
 MOST_MODELS = 16
 MOST_PIXELS = 256 * 256 * 3
@@ -25,18 +26,18 @@ Bytes = Annotated[str, Field(pattern="^(?:[0-9a-f]{2})*$", max_length=2 * MOST_P
 """Two hexadecimal digits a pixel and channel."""
 
 
-class Ask(BaseModel):
-    """A request."""
+class Query(BaseModel):
+    """The body of a request."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
-class OfModel(Ask):
+class OfModel(Query):
     model: Model = 0
 
 
-class Change(Ask):
-    """A change of a layer's attention: one slot, or all of them (-1), times `factor`; or two slots swapped."""
+class Change(Query):
+    """See `memgen.tasks.inspection.Change`."""
 
     place: Place
     slot: Annotated[int, Field(ge=-1, le=99_999)]
@@ -44,7 +45,19 @@ class Change(Ask):
     other: Annotated[int, Field(ge=0, le=99_999)] | None = None
 
 
-Changes = Annotated[list[Change], Field(max_length=64)]
+class Changed(OfModel):
+    changes: Annotated[list[Change], Field(max_length=64)] = []
+
+    @property
+    def memory_changes(self) -> list[inspection.Change]:
+        return [inspection.Change(**change.model_dump()) for change in self.changes]
+
+
+class Row(OfModel):
+    """An example, or an image in hexadecimal."""
+
+    row: Index | None = None
+    pixels: Bytes | None = None
 
 
 class Samples(OfModel):
@@ -52,13 +65,15 @@ class Samples(OfModel):
     n: Annotated[int, Field(ge=1, le=100)] = 48
     draw: bool = False
     hold: Annotated[int, Field(ge=0, le=32)] = 0
+    """The number of levels that all samples share, from the top."""
+    label: Annotated[str, Field(max_length=200)] | None = None
+    """The class whose rows give z."""
 
 
-class Decode(OfModel):
+class Decode(Changed):
     z: Code
     draw: bool = False
     seed: Seed = 0
-    changes: Changes = []
 
 
 class Morph(OfModel):
@@ -67,25 +82,24 @@ class Morph(OfModel):
     steps: Annotated[int, Field(ge=2, le=24)] = 9
 
 
-class Images(OfModel):
+class Examples(OfModel):
     first: Index = 0
     n: Annotated[int, Field(ge=1, le=100)] = 20
 
 
-class Encode(OfModel):
-    image: Index | None = None
-    pixels: Bytes | None = None
-
-
-class Look(OfModel):
+class Look(Row, Changed):
     z: Code
-    image: Index | None = None
-    pixels: Bytes | None = None
-    changes: Changes = []
+    samples: Annotated[int, Field(ge=1, le=2000)] = 50
+    """Importance samples for log p(x): few while a person tries things, more when the hand rests."""
 
 
 class OfPlace(OfModel):
     place: Place = 0
+
+
+class Slots(OfPlace):
+    by: Annotated[str, Field(max_length=200)] | None = None
+    """The column of a table whose levels are the classes; None: the labels of the data."""
 
 
 class OfSlot(OfPlace):
@@ -97,32 +111,30 @@ class Pattern(OfModel):
     seed: Seed = 0
 
 
-class Complete(OfModel):
+class Complete(Row):
     hidden: Bits
-    image: Index | None = None
-    pixels: Bytes | None = None
     steps: Annotated[int, Field(ge=4, le=400)] = 100
     seed: Seed = 0
 
 
-class Fill(OfModel):
+class Table(OfModel):
     text: Annotated[str, Field(max_length=MOST_TEXT)]
     seed: Seed = 0
 
 
 class Rows(OfModel):
-    fixed: Annotated[
+    given: Annotated[
         dict[Annotated[str, Field(max_length=200)], Annotated[str, Field(max_length=200)]], Field(max_length=1000)
     ] = {}
     n: Annotated[int, Field(ge=1, le=200)] = 10
     seed: Seed = 0
 
 
-A = TypeVar("A", bound=Ask)
+Q = TypeVar("Q", bound=Query)
 
 
-def read(kind: type[A], body: bytes) -> A:
-    """Parse a request from JSON; an invalid one raises an error of one line."""
+def read(kind: type[Q], body: bytes) -> Q:
+    """Parse a query from JSON; an invalid one raises an error of one line."""
     try:
         return kind.model_validate_json(body or b"{}")
     except ValidationError as error:

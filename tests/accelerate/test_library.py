@@ -23,6 +23,10 @@ needs_library = pytest.mark.skipif(
 CODE = "from memgen.accelerate.library import library; library(); print(library() is None)"
 
 
+FAST = '#!/bin/sh\nexec {cc} "$@" -O0\n'
+"""A compiler that does not optimise, for tests of where its output lies."""
+
+
 def answer(cache: Path, **settings: str) -> tuple[bool, list[str]]:
     """Whether a process goes without the library, and its warnings."""
     environment = os.environ | {"MEMGEN_CACHE": str(cache)} | settings
@@ -98,9 +102,11 @@ def test_a_cache_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
 
 @needs_library
 def test_the_cache_is_made_for_us_alone_and_a_damaged_library_is_made_again(tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
+    cache, compiler = tmp_path / "cache", tmp_path / "cc"
+    compiler.write_text(FAST.format(cc=os.environ.get("CC") or "cc"))
+    compiler.chmod(0o755)
     for _ in range(2):
-        assert answer(cache) == (False, [])
+        assert answer(cache, CC=str(compiler)) == (False, [])
         (made,) = cache.glob("native/*.so")
         made.write_bytes(made.read_bytes()[:1000])
     assert [stat.S_IMODE(path.stat().st_mode) for path in (cache, cache / "native")] == [0o700, 0o700]

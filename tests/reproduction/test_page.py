@@ -21,7 +21,7 @@ from reproduction.rows import FREY, MNIST, OCR, ROWS
 from reproduction.summary import summary
 from reproduction.sweep import recipes
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
 
 

@@ -161,7 +161,7 @@ def test_shapes_that_do_not_fit_the_data_are_refused_when_the_model_is_built() -
 
 
 def test_the_documented_recipe_is_one() -> None:
-    text = (Path(__file__).parent.parent / "docs" / "design.md").read_text("utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "design.md").read_text("utf-8")
     (example,) = [block for block in text.split("```toml\n")[1:] if "model.encoder" in block]
     model = build(Recipe.from_toml(example.partition("```")[0]))
     assert [*model.memory_layers()] == ["layer 1"]

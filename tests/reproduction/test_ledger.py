@@ -11,7 +11,7 @@ from memgen.errors import MemgenError
 from reproduction import ledger
 from reproduction.job import read_result
 
-RESULTS = Path(__file__).parents[1] / "results"
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 def result(recipe: str, number: float, *before: str, **other: Any) -> dict[str, Any]:

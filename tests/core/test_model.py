@@ -159,6 +159,7 @@ TWO_LEVELS = [
 ]
 
 
+@pytest.mark.usefixtures("long_loop")
 @pytest.mark.parametrize("more", [[], ["objective.samples=5", "objective.estimator=dreg"], ["model.norm=layer"]])
 def test_a_two_level_model_trains_and_scores(more: list[str]) -> None:
     data = DATASETS["digits"].load()
@@ -173,6 +174,7 @@ def test_a_two_level_model_trains_and_scores(more: list[str]) -> None:
     assert sample(model, 5).shape == (5, 64)
 
 
+@pytest.mark.usefixtures("long_loop")
 @pytest.mark.parametrize("levels", [1, 2])
 def test_samples_from_the_prior_have_the_models_mean_and_covariance(levels: int) -> None:
     exact = linear_gaussian(levels)

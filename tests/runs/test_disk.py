@@ -16,7 +16,7 @@ from memgen.data.output import is_scrap, write_atomically
 from memgen.errors import MemgenError
 from memgen.runs.run import CHECKPOINT, METRICS, WEIGHTS, load
 from memgen.runs.storage import load_tensors
-from tests.test_resume import assert_same_end, command, finish, reference, start
+from tests.runs.test_resume import assert_same_end, command, finish, reference, start
 
 __all__ = ["reference"]
 

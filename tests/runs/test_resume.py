@@ -17,7 +17,7 @@ import pytest
 
 from memgen.runs.run import CHECKPOINT, METRICS, WEIGHTS
 from memgen.runs.storage import load_tensors
-from tests.child import child
+from tests.runs.child import child
 
 # Children are forked from a server process that has imported torch but never used it: a start costs milliseconds.
 FORK = multiprocessing.get_context("forkserver")

@@ -197,7 +197,7 @@ def test_an_unknown_recipe_names_the_nearest() -> None:
 
 def test_a_model_that_does_not_fit_into_memory_is_refused() -> None:
     with pytest.raises(MemgenError, match="cannot build this model"):
-        build(Recipe().override(["model.hidden=[100000000, 100000000]"]), 3)
+        build(Recipe().override(["model.hidden=[1000000]", "model.latent=2", "model.slots=[100000000]"]), 3)
 
 
 def test_starting_values_are_a_function_of_the_seed_and_leave_torch_alone() -> None:

@@ -96,14 +96,14 @@ def test_likelihoods_of_shards_are_those_of_one_process_to_the_bit(levels: int) 
 def test_imputations_of_shards_are_those_of_one_process_to_the_bit(method: str) -> None:
     model, x = model_of(2), rows(31)
     batch = Batch(x, torch.rand(x.shape, generator=torch.Generator().manual_seed(1)) < 0.6)
-    options: dict[str, Any] = {"steps": 5, "keep": 3, "draws": 2, "batch_size": 10}
-    whole = imputation.join(list(imputations(model, batch, method, **options)))
+    settings = imputation.Settings(steps=5, keep=3, draws=2, batch_size=10)
+    whole = imputation.join(list(imputations(model, batch, method, settings)))
     for count in (2, 6):
         ranges = [Shard(i, count).rows(imputation.borders(31, 10)) for i in range(count)]
         parts = [
             part
             for where in ranges
-            for part in imputations(model, batch, method, start=where.start, stop=where.stop, **options)
+            for part in imputations(model, batch, method, settings, start=where.start, stop=where.stop)
         ]
         assert equal(imputation.join(parts), whole)
 

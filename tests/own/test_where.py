@@ -121,6 +121,7 @@ def test_bad_conditions_on_the_command_line_are_one_line(
     assert not output.exists()
 
 
+@pytest.mark.usefixtures("long_loop")
 def test_an_estimator_draws_rows_given_columns(tmp_path: Path) -> None:
     """The draws follow the data: y = 2 x, so that y given x, and x given a range of y, are known."""
     rng = np.random.default_rng(0)
