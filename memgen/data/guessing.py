@@ -107,7 +107,8 @@ def _what_text_is(levels: list[str]) -> str:
     """What many different texts are; a CSV file's dates and numbers are read before they come here."""
     if date_format(levels) is not None:
         return "dates as text; make dates of them"
-    return "numbers as text; make numbers of them" if number_format(levels) else "an identifier or free text"
+    separated = not all(level.isdigit() for level in levels) and number_format(levels) is not None
+    return "numbers as text; make numbers of them" if separated else "an identifier or free text"
 
 
 def is_zero_led(levels: set[str]) -> bool:

@@ -28,9 +28,9 @@ BINS = 5
 """Groups into which a column of numbers is cut for its association with others."""
 HIDDEN = 0.3
 """Fraction of the values that are hidden to see whether intervals contain them."""
-DRAWS = 30
+DRAWS = 20
 """Completions from which an interval is computed."""
-STEPS = 100
+STEPS = 60
 LEVELS = (0.5, 0.9)
 """Probabilities of the intervals."""
 
@@ -57,7 +57,7 @@ class Synthesis:
     """Of each column of as many synthetic rows to the training rows."""
     closest_test: Float64[NDArray[np.float64], " m"]
     """Distance of each test row to the closest training row."""
-    closest_synthetic: Float64[NDArray[np.float64], " m"]
+    closest_synthetic: Float64[NDArray[np.float64], " k"]
     hidden: Float64[NDArray[np.float64], " D"]
     """Number of hidden test values."""
     covered: Float64[NDArray[np.float64], "2 D"]

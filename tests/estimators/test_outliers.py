@@ -86,6 +86,14 @@ def test_columns_are_scored_on_the_command_line(home: Path, tmp_path: Path, caps
     told(capsys, bits)
     refused(
         capsys,
-        ["score", str(tmp_path / "bits"), "--input", str(tmp_path / "bits.npy"), "-o", str(output), "--columns"],
+        [
+            "score",
+            str(tmp_path / "bits"),
+            "--input",
+            str(tmp_path / "bits.npy"),
+            "-o",
+            str(tmp_path / "bits.csv"),
+            "--columns",
+        ],
         "--columns is for tables",
     )

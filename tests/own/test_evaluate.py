@@ -155,10 +155,14 @@ def test_a_bound_that_is_no_number_is_told(here: Path, capsys: pytest.CaptureFix
     np.save(here / "x.npy", x)
     data = read_own(here / "x.npy")
     assert data.valid is not None
-    place = int(np.abs(x - data.valid[0].double().numpy()).sum(1).argmin())
+    assert data.columns is not None
+    row = np.concatenate(data.columns.decode(data.rows("valid")[:1].double().numpy()))
+    place = int(np.abs(x - row).sum(1).argmin())
     x[place] = 1e29
     np.save(here / "x.npy", x)
-    arguments = ["train", "--data", "x.npy", "--out", "run", *SMALL, "--set", "training.evaluate_every=1", "--json"]
+    kinds = ["--kind", "column 1=real", "--kind", "column 2=real"]  # they would be heavy_tailed, with a finite bound
+    settings = [*SMALL, *kinds, "--set", "training.evaluate_every=1", "--json"]
+    arguments = ["train", "--data", "x.npy", "--out", "run", *settings]
     assert main(arguments) == 0
     printed = capsys.readouterr()
     assert "valid_bound" not in json.loads(printed.out)

@@ -104,7 +104,7 @@ def test_parquet_goes_in_and_comes_out(here: Path, capsys: pytest.CaptureFixture
     pq.write_table(pa.table({n: pa.array(v, types[n]) for n, v in holes.items()}), here / "holes.parquet")
     told(capsys, ["impute", "run", "--input", "holes.parquet", "--output", "full.parquet"])
     full = pq.read_table(here / "full.parquet")
-    assert [str(kind) for kind in full.schema.types] == ["string", "int32", "double", "bool"]
+    assert [str(kind) for kind in full.schema.types] == ["string", "int32", "int64", "bool"]
     for name, values in holes.items():
         assert full.column(name).to_pylist()[1:] == values[1:]
     assert full.column("town").to_pylist()[0] in TOWNS

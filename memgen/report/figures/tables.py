@@ -140,7 +140,7 @@ def privacy_figure(found: Synthesis) -> Figure:
     return Figure("privacy", caption, drawn, values={"test": held.tolist(), "synthetic": synthetic.tolist()})
 
 
-def known(values: Values) -> Values:
+def known(values: Values) -> Float64[NDArray[np.float64], " known"]:
     return values[~np.isnan(values)]
 
 
