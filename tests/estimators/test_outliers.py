@@ -6,7 +6,6 @@ import csv
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from sklearn.utils import estimator_checks
@@ -15,7 +14,7 @@ from memgen.core.batch import Batch
 from memgen.errors import MemgenError
 from memgen.estimators.table import MemDensity
 from memgen.tasks.scoring import column_scores, score_rows
-from tests.command import refused, told
+from tests.command import told
 from tests.tasks.test_defensive import far, quadrature, rows, trained
 from tests.tasks.test_scoring import home as home
 
@@ -79,21 +78,3 @@ def test_columns_are_scored_on_the_command_line(home: Path, tmp_path: Path, caps
     assert lines[2]["least_expected"] in ("height", "weight")
     assert lines[1]["log_p of height"] == lines[1]["log_p of weight"] == ""
     assert lines[1]["least_expected"] == "town"
-    np.save(tmp_path / "bits.npy", np.random.RandomState(0).randint(0, 2, (40, 4)).astype(np.float32))
-    settings = ["--set", "model.hidden=[4]", "--set", "model.latent=2", "--set", "model.slots=[]"]
-    settings += ["--set", "training.epochs=1", "--likelihood", "bernoulli"]
-    bits = ["train", "--data", str(tmp_path / "bits.npy"), "--out", str(tmp_path / "bits"), *settings]
-    told(capsys, bits)
-    refused(
-        capsys,
-        [
-            "score",
-            str(tmp_path / "bits"),
-            "--input",
-            str(tmp_path / "bits.npy"),
-            "-o",
-            str(tmp_path / "bits.csv"),
-            "--columns",
-        ],
-        "--columns is for tables",
-    )
