@@ -130,12 +130,13 @@ DOCUMENTS = [
 def test_what_the_documents_show_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every bash and python block, in order and in one folder: a page may make the data that it goes on with."""
     monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
     for language, block in re.findall(r"```(bash|python)\n(.*?)```", path.read_text(), re.DOTALL):
         if language == "bash":
             run_lines(path, block)
         else:
             with contextlib.redirect_stdout(None):
-                exec(compile(block, path.name, "exec"), {})
+                exec(compile(block, path.name, "exec"), names)
 
 
 def run_lines(path: Path, block: str) -> None:
@@ -154,10 +155,10 @@ def run_lines(path: Path, block: str) -> None:
 
 
 def run_memgen(arguments: list[str]) -> None:
-    """Run a command of the documents; long trainings and foreign data are only parsed."""
+    """Run a command of the documents; long trainings, their runs and foreign data are only parsed."""
     options = parsed(arguments)
-    foreign = options.get("recipe") or options.get("name") or ""
-    if arguments[0] not in ("demo", "serve") and not foreign.startswith(("mnist", "ocr", "frey")):
+    foreign = str(options.get("recipe") or options.get("name") or options.get("path") or "")
+    if arguments[0] not in ("demo", "serve") and not foreign.startswith(("mnist", "ocr", "frey", "runs/reproduce")):
         assert main(arguments) == 0, arguments
 
 

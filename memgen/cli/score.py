@@ -22,6 +22,7 @@ MOST = 100_000
     epilog=examples(
         "memgen score runs/table --input rows.csv -o scores.csv",
         "memgen score runs/table --input rows.csv --until 100 -o scores.csv",
+        "memgen score runs/table --input rows.csv --columns -o scores.csv",
         "memgen score runs/photos --input pictures -o scores.csv",
     ),
 )
@@ -40,6 +41,7 @@ MOST = 100_000
     default=1000,
     help="Training rows to which a row is compared (default 1000; 0: none).",
 )
+@click.option("--columns", is_flag=True, help="Also score each column of a table given the others (takes longer).")
 @click.option("--header", default="auto", type=click.Choice(("auto", "yes", "no")), help="Of a table (default auto).")
 @overwrite_option("FILE.csv")
 @seed_option("the importance samples")
@@ -52,6 +54,7 @@ def command(
     until: int | None,
     most: int,
     reference: int,
+    columns: bool,
     header: str,
     overwrite: bool,
     seed: int,
@@ -62,6 +65,9 @@ def command(
     Writes a table with one line per row: log p(x) in nats, the standard error of this estimate, the effective sample
     size, the number of samples, and the percentage of training rows that are no more probable. Rows with missing values
     are scored by their observed values.
+
+    With --columns a table also gets log p of each column given the other columns of its row, and the name of the least
+    expected column: the one whose value lies most below the median of training rows.
     """
     check_output(output, ".csv", overwrite)
     if output.exists() and source.exists() and output.samefile(source):
@@ -74,4 +80,4 @@ def command(
     from memgen.runs.session import choose_device
 
     saved = read_model(path, choose_device(device))
-    return score_input(saved, source, output, header, Scoring(samples, until, most, seed, reference))
+    return score_input(saved, source, output, header, Scoring(samples, until, most, seed, reference, columns))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,9 +23,11 @@ from memgen.data.output import write_atomically
 from memgen.errors import MemgenError
 from memgen.runs.modelfile import Saved
 from memgen.runs.progress import Progress
-from memgen.tasks.scoring import RowScores, join, lacking, percentiles, scores_of_rows
+from memgen.tasks.scoring import RowScores, column_scores, join, lacking, percentiles, scores_of_rows
 
 HEADER = ("row", "log_p", "standard_error", "effective_sample_size", "samples", "percentile")
+COMPARED = 200
+"""Training rows, at most, to which single columns are compared."""
 FEW = 10
 """Effective samples below which the user is told that the estimate is too low."""
 
@@ -37,26 +41,40 @@ class Scoring(NamedTuple):
     seed: int
     reference: int
     """The number of training rows that a row is compared to."""
+    columns: bool = False
+    """Whether each column is scored given the others."""
+
+
+class Scored(NamedTuple):
+    """Rows with their scores."""
+
+    rows: Batch
+    keys: list[int]
+    scores: RowScores
 
 
 def score_input(saved: Saved, source: Path, output: Path, header: str, how: Scoring) -> dict[str, Any]:
     given = read_incomplete(
         source, saved.model.likelihood.columns, image_shape(saved), saved.form.levels, True, header, saved.form.columns
     )
+    if how.columns and saved.form.columns is None:
+        raise MemgenError("--columns is for tables; this model was not trained on one")
     seen = as_modelled(saved, given, how.seed, grey=False)
     check_values(saved.model.likelihood, seen.x, str(source), missing=True)
-    scores = scored(saved, Batch.of(seen.x), how, "scoring")
+    own = scored(saved, Batch.of(seen.x), how, "scoring")
     reference = of_training(saved, how)
-    places = None if reference is None else percentiles(scores.log_p, reference)
-    write_atomically(output, table(names(given), scores, places).encode())
+    places = None if reference is None else percentiles(own.scores.log_p, reference.scores.log_p)
+    names_of_columns, columns = by_column(saved, own, reference, how) if how.columns else ([], [])
+    write_atomically(output, table(names(given), own.scores, places, names_of_columns, columns).encode())
     if seen.grey:
         say("the grey levels were binarised once")
-    return told(scores, places, how, output)
+    return told(own.scores, places, how, output)
 
 
-def scored(saved: Saved, rows: Batch, how: Scoring, what: str, keys: list[int] | None = None) -> RowScores:
+def scored(saved: Saved, rows: Batch, how: Scoring, what: str, keys: list[int] | None = None) -> Scored:
     """The scores of all rows, with progress."""
     parts: list[RowScores] = []
+    keys = list(range(len(rows))) if keys is None else keys
     stream = scores_of_rows(saved.model, rows, how.samples, how.until, how.most, how.seed, keys=keys)
     done = 0
     with Progress(what, len(rows), "row") as progress:
@@ -67,11 +85,11 @@ def scored(saved: Saved, rows: Batch, how: Scoring, what: str, keys: list[int] |
                 progress.to(done)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"{done:,} of {len(rows):,} rows scored; nothing was written") from None
-    return join(parts)
+    return Scored(rows, keys, join(parts))
 
 
-def of_training(saved: Saved, how: Scoring) -> Float64[Tensor, " M"] | None:
-    """log p of training rows, evenly spaced in their order; None if they are not wanted or not there."""
+def of_training(saved: Saved, how: Scoring) -> Scored | None:
+    """Training rows, evenly spaced in their order; None if they are not wanted or not there."""
     if not how.reference:
         return None
     try:
@@ -80,7 +98,34 @@ def of_training(saved: Saved, how: Scoring) -> Float64[Tensor, " M"] | None:
         say(f"no percentiles: {error}")
         return None
     chosen = torch.linspace(0, len(batch) - 1, min(how.reference, len(batch))).round().long()
-    return scored(saved, batch.rows(chosen), how, "scoring training rows", chosen.tolist()).log_p
+    return scored(saved, batch.rows(chosen), how, "scoring training rows", chosen.tolist())
+
+
+def by_column(saved: Saved, own: Scored, reference: Scored | None, how: Scoring) -> tuple[list[str], list[list[str]]]:
+    """The header and the texts of the columns about each column given the others."""
+    assert saved.form.columns is not None
+    names = saved.form.columns.names
+    scores = conditional(saved, own, how, "scoring columns")
+    header, texts = [f"log_p of {name}" for name in names], [cells(column) for column in scores.T]
+    if reference is None:
+        return header, texts
+    few = torch.linspace(0, len(reference.rows) - 1, min(COMPARED, len(reference.rows))).round().long()
+    part = Scored(reference.rows.rows(few), [reference.keys[i] for i in few.tolist()], reference.scores.rows(few))
+    usual = conditional(saved, part, how, "scoring columns of training rows").nanmedian(0).values
+    below, index = (usual - scores).nan_to_num(nan=-torch.inf).max(1)
+    least = [names[i] if low > -math.inf else "" for low, i in zip(below.tolist(), index.tolist(), strict=True)]
+    return ["least_expected", *header], [least, *texts]
+
+
+def conditional(saved: Saved, scored: Scored, how: Scoring, what: str) -> Float64[Tensor, "N D"]:
+    """log p of each column given the others, with progress."""
+    rows, keys, scores = scored
+    with Progress(what, rows.x.shape[1], "column") as progress:
+        return column_scores(saved.model, rows, scores.log_p, how.samples, seed=how.seed, keys=keys, tick=progress.to)
+
+
+def cells(values: Float64[Tensor, " N"]) -> list[str]:
+    return ["" if math.isnan(value) else f"{value:.4f}" for value in values.tolist()]
 
 
 def names(given: Incomplete) -> list[str]:
@@ -88,16 +133,22 @@ def names(given: Incomplete) -> list[str]:
     return given.names if isinstance(given, Images) else [str(i + 1) for i in range(len(given.x))]
 
 
-def table(rows: list[str], scores: RowScores, places: Float64[Tensor, " N"] | None) -> str:
-    """The scores as a CSV file."""
-    columns = [scores.log_p, scores.standard_error, scores.effective]
-    texts = [rows, *([f"{value:.4f}" for value in column.tolist()] for column in columns)]
+def table(
+    rows: list[str],
+    scores: RowScores,
+    places: Float64[Tensor, " N"] | None,
+    header: Sequence[str] = (),
+    columns: Sequence[list[str]] = (),
+) -> str:
+    """The scores as a CSV file; `header` and `columns` come at its end."""
+    numbers = [scores.log_p, scores.standard_error, scores.effective]
+    texts = [rows, *([f"{value:.4f}" for value in column.tolist()] for column in numbers)]
     texts.append([str(n) for n in scores.samples.tolist()])
     texts.append([""] * len(rows) if places is None else [f"{value:.2f}" for value in places.tolist()])
     content = io.StringIO()
     writer = csv.writer(content, lineterminator="\n")
-    writer.writerow(HEADER)
-    writer.writerows(zip(*texts, strict=True))
+    writer.writerow([*HEADER, *header])
+    writer.writerows(zip(*texts, *columns, strict=True))
     return content.getvalue()
 
 

@@ -35,6 +35,8 @@ class Purpose(IntEnum):
     WALK = 7
     CHOICES = 8
     CONDITIONS = 9
+    PILOT = 10
+    MODES = 11
 
 
 def stream(seed: int, purpose: Purpose) -> int:
@@ -82,8 +84,10 @@ class ExampleNoise:
     collide in one run out of a hundred.
     """
 
-    def __init__(self, seed: int, keys: Sequence[int], sizes: tuple[int, ...]) -> None:
-        start = stream(seed, Purpose.EVALUATION)
+    def __init__(
+        self, seed: int, keys: Sequence[int], sizes: tuple[int, ...], purpose: Purpose = Purpose.EVALUATION
+    ) -> None:
+        start = stream(seed, purpose)
         self.generators = [torch.Generator().manual_seed((start + key) % 2**32) for key in keys]
         self.sizes = sizes
 

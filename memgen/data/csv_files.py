@@ -242,7 +242,7 @@ class Cells:
                     self.levels, self.codes, self.first = {}, array("I"), []
 
     def _refused(self) -> MemgenError | None:
-        """The error for so many texts; None if they are numbers or dates."""
+        """The error for a column of too many texts; None if they are numbers or dates."""
         try:
             values = parse(self.name, list(self.levels), self.how, self.first).values
         except MemgenError as error:

@@ -176,7 +176,7 @@ def _is_count(x: Numbers, low: float, high: float) -> bool:
 
 
 def _is_inflated(x: Numbers, whole: bool) -> bool:
-    """Many zeros, or several among positive numbers that are skewed; small whole numbers are no amounts."""
+    """Many zeros, or several among positive numbers that are skewed. Small whole numbers are not amounts."""
     zeros, others = (x == 0).mean(), x[x > 0]
     if whole and others.max() <= WIDE and others.min() <= SMALL:
         return False

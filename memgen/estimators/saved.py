@@ -16,13 +16,14 @@ from memgen.recipes.build import build
 from memgen.recipes.settings import Recipe
 from memgen.runs.storage import load_tensors
 
-FITTED: dict[str, type] = {
+FITTED: dict[str, type | tuple[type, ...]] = {
     "seed_": int,
     "n_iter_": int,
     "linear_": bool,
     "complete_": bool,
     "validation_scores_": dict,
     "missing_": list,
+    "offset_": (float, int, type(None)),
 }
 """Attribute that an estimator learns, other than its model -> its type in the file."""
 
@@ -70,7 +71,7 @@ def _names(text: str | None, columns: Columns, where: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _entries(text: str, kinds: Mapping[str, type | None], where: str) -> dict[str, Any]:
+def _entries(text: str, kinds: Mapping[str, type | tuple[type, ...] | None], where: str) -> dict[str, Any]:
     """An object with these names and no others."""
     record = parse_record(text, {name: kind for name, kind in kinds.items() if kind is not None}, where)
     for name in sorted(record.keys() ^ kinds.keys()):

@@ -1,4 +1,4 @@
-"""scikit-learn estimators on tables: MemDensity, and MemImputer for tables with missing values.
+"""scikit-learn estimators on tables: MemDensity, and MemImputer (imputer.py) for tables with missing values.
 
 Columns may be real, positive, counts, binary or categorical (see data/kinds.py), NaN is missing, in training too, and
 every log-density is in the units of the table. The keywords are the recipe's; what is "auto" is chosen by the numbers
@@ -15,21 +15,19 @@ of rows and columns, and `recipe_` holds the result.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Shaped
+from jaxtyping import Float64, Int, Shaped
 from numpy.typing import NDArray
 from sklearn.base import (
     ClassNamePrefixFeaturesOutMixin,
     DensityMixin,
-    OneToOneFeatureMixin,
     TransformerMixin,
 )
 from sklearn.utils import check_random_state
-from sklearn.utils._set_output import _get_output_config
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_array, check_is_fitted
 from torch import Tensor
 
@@ -38,16 +36,23 @@ from memgen.core.likelihoods import factorised
 from memgen.core.noise import row_keys
 from memgen.data.conditions import given as as_given
 from memgen.data.conditions import places
-from memgen.data.values import tidy
 from memgen.errors import MemgenError
 from memgen.estimators.base import TableEstimator, keywords
-from memgen.estimators.training import ROWS, log_p
-from memgen.estimators.values import framed, joined, modelled, where_missing
+from memgen.estimators.imputer import MemImputer
+from memgen.estimators.training import ROWS
+from memgen.estimators.values import framed, joined, shown
 from memgen.tasks.conditional import conditional_sample
-from memgen.tasks.density import log_likelihood
+from memgen.tasks.density import log_likelihoods
 from memgen.tasks.features import features
-from memgen.tasks.imputation import impute
 from memgen.tasks.sampling import sample
+from memgen.tasks.scoring import column_scores
+
+OFFSET_ROWS = 2000
+"""The most training rows from which the threshold of outliers is computed."""
+
+
+def _has_contamination(estimator: Any) -> bool:
+    return estimator.contamination is not None
 
 
 class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, TableEstimator):  # type: ignore[misc]
@@ -64,6 +69,8 @@ class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin
         What becomes of a category that was not seen in training: an error, or a missing value.
     n_samples : int
         Importance samples of `score_samples`.
+    contamination : None or a number in (0, 0.5]
+        The fraction of training rows that `predict` calls outliers. With None there is no `predict`.
     early_stopping, validation_fraction, n_iter_no_change
         Whether rows are held out, how many of them, and after how many epochs without a better score of them training
         stops; the weights that scored best are kept.
@@ -77,20 +84,65 @@ class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin
     columns_ : the kinds of the columns and why; print(*density.columns_.describe(), sep="\\n")
     recipe_ : all settings.   model_ : the model.   n_iter_ : epochs trained.   validation_scores_ : epoch -> bound.
     linear_ : whether training was no better than probabilistic PCA, which was kept then.
+    offset_ : with `contamination` the log p below which a row is an outlier, of OFFSET_ROWS training rows at most.
     """
 
-    __init__ = keywords()
+    __init__ = keywords(contamination=None)
+    _fitted = (*TableEstimator._fitted, "offset_")
+
+    def fit(self, X: Any, y: Any = None) -> MemDensity:
+        """Learn from the rows of X, an array or a DataFrame; NaN, None and pandas.NA are missing values."""
+        if self.contamination is not None and not 0 < self.contamination <= 0.5:
+            raise MemgenError(f"contamination must be None or lie in (0, 0.5], not {self.contamination!r}")
+        super().fit(X, y)
+        self.offset_ = None
+        if self.contamination is not None:
+            x = self._encoded(X)
+            some = torch.linspace(0, len(x) - 1, min(OFFSET_ROWS, len(x))).round().long()
+            self.offset_ = float(np.percentile(self._scores(x[some]), 100 * self.contamination))
+        return self
+
+    @available_if(_has_contamination)  # type: ignore[untyped-decorator]
+    def decision_function(self, X: Any) -> Float64[NDArray[np.float64], " N"]:
+        """score_samples minus offset_: negative for outliers."""
+        scores = self.score_samples(X)
+        if self.offset_ is None:
+            raise MemgenError("this estimator was fitted without contamination; fit it again")
+        return scores - self.offset_
+
+    @available_if(_has_contamination)  # type: ignore[untyped-decorator]
+    def predict(self, X: Any) -> Int[NDArray[np.int64], " N"]:
+        """-1 for outliers and 1 for all other rows."""
+        return np.where(self.decision_function(X) < 0, -1, 1)
+
+    @available_if(_has_contamination)  # type: ignore[untyped-decorator]
+    def fit_predict(self, X: Any, y: Any = None) -> Int[NDArray[np.int64], " N"]:
+        """`predict` of the rows that were learnt from."""
+        predicted: Int[NDArray[np.int64], " N"] = self.fit(X).predict(X)
+        return predicted
 
     def score_samples(self, X: Any) -> Float64[NDArray[np.float64], " N"]:
         """log p(x) of every row in nats, in the units of the table; of an incomplete row that of its observed values.
 
         It depends on nothing but the row and random_state.
         """
-        x, samples = self._encoded(X), int(self.n_samples)
-        if self._blind and bool(x.isnan().any()):
-            return log_p(self.model_, x, samples, self.seed_).numpy()
-        result = log_likelihood(self.model_, Batch.of(x), samples, seed=self.seed_, batch_size=ROWS, keys=row_keys(x))
-        return result.log_p.numpy()
+        return self._scores(self._encoded(X))
+
+    def score_columns(self, X: Any) -> Float64[NDArray[np.float64], "N D"]:
+        """log p of each value given the other observed values of its row: the lowest, compared with other rows, say
+        what makes a row unusual. NaN where a value is missing. It takes as long as scoring a row once per column."""
+        batch, keys = Batch.of(x := self._encoded(X)), row_keys(x)
+        log_p, samples = torch.from_numpy(self._scores(x)), int(self.n_samples)
+        return column_scores(self.model_, batch, log_p, samples, seed=self.seed_, keys=keys).numpy()
+
+    def _scores(self, x: Float64[Tensor, "N D"]) -> Float64[NDArray[np.float64], " N"]:
+        samples, parts = int(self.n_samples), []
+        stream = log_likelihoods(self.model_, Batch.of(x), samples, 0, self.seed_, ROWS, keys=row_keys(x))
+        with shown(self.verbose, "scoring", len(x)) as tick:
+            for part in stream:
+                parts.append(part.log_p)
+                tick(len(part))
+        return torch.cat(parts).numpy()
 
     def score(self, X: Any, y: Any = None) -> float:
         """The mean of score_samples."""
@@ -139,88 +191,6 @@ class MemDensity(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin
     @property
     def _n_features_out(self) -> int:
         return self.model_.latent[0]
-
-
-class MemImputer(OneToOneFeatureMixin, TransformerMixin, TableEstimator):  # type: ignore[misc]
-    """Fills in missing values, like `IterativeImputer`: fitted to incomplete rows, it completes them and new ones.
-
-    Numbers become their conditional mean, counts rounded; of binary and categorical columns it is the likeliest level.
-    Observed values are returned unchanged. With `set_output(transform="pandas")` columns keep their own types.
-
-    Parameters
-    ----------
-    sample_posterior : bool
-        Draw from p(missing | observed) instead. A draw is a function of random_state and the row's content, so equal
-        rows get equal draws; `set_params(random_state=...)` gives others, without another fit.
-    add_indicator : bool
-        Append an indicator of missing values for every column that had any in training.
-    n_samples : int
-        Importance samples of each row.
-
-    All others are those of MemDensity.
-    """
-
-    __init__ = keywords(sample_posterior=False, add_indicator=False, n_samples=200)
-    _fitted = (*TableEstimator._fitted, "missing_")
-
-    def fit(self, X: Any, y: Any = None) -> MemImputer:
-        """Learn from the rows of X, an array or a DataFrame; missing values are NaN, None or pandas.NA."""
-        super().fit(X, y)
-        self.missing_ = np.flatnonzero(self._encoded(X).isnan().any(0).numpy()).tolist()  # among the modelled ones
-        return self
-
-    def transform(self, X: Any) -> Any:
-        """X with its missing values filled in. A row's result depends on nothing but the row and random_state."""
-        check_is_fitted(self)
-        everything, names = self._read(X)
-        values, _ = modelled(everything, names, self.columns_.ignored)
-        x = torch.from_numpy(self.columns_.encode(values, unseen=self.unseen))
-        observed = ~x.isnan()
-        completed, incomplete = x.clone(), (~observed).any(1)
-        if bool(incomplete.any()):
-            completed[incomplete] = self._filled(x[incomplete], observed[incomplete])
-        missing = [tidy(name, column).missing for name, column in zip(self.columns_.names, values, strict=True)]
-        # Observed values are returned bit by bit, also levels that were not seen in training.
-        merged = zip(missing, self._decoded(completed), values, strict=True)
-        done = iter([where_missing(absent, new, old) for absent, new, old in merged])
-        columns = [
-            old if name in self.columns_.ignored else next(done) for name, old in zip(names, everything, strict=True)
-        ]
-        if self.add_indicator:
-            columns += [missing[i].astype(np.float64) for i in self.missing_]
-        if _get_output_config("transform", self)["dense"] == "pandas":
-            return self._frame(columns, X)
-        return joined(columns)
-
-    def get_feature_names_out(self, input_features: Any = None) -> Shaped[NDArray[Any], " D"]:
-        """Names of the columns that `transform` returns."""
-        names: NDArray[Any] = super().get_feature_names_out(input_features)
-        if not self.add_indicator:
-            return names
-        modelled_names = [
-            name for name, own in zip(names, self.names_, strict=True) if own not in self.columns_.ignored
-        ]
-        indicators = [f"missingindicator_{modelled_names[i]}" for i in self.missing_]
-        return np.concatenate([names, np.array(indicators, dtype=object)])
-
-    def _filled(self, x: Float64[Tensor, "n D"], observed: Tensor) -> Float64[Tensor, "n D"]:
-        draws, steps = int(bool(self.sample_posterior)), max(2, int(self.n_samples))
-        method = "importance" if self._blind else None
-        keys = row_keys(x)
-        result = impute(self.model_, Batch(x, observed), method, steps=steps, draws=draws, seed=self._seed(), keys=keys)
-        return result.draws[0] if draws else result.mean
-
-    def _frame(self, columns: list[NDArray[Any]], X: Any) -> Any:
-        """A DataFrame whose columns have the types that X has, where these can hold what was filled in."""
-        import pandas as pd
-
-        names = self.get_feature_names_out()
-        index, types = (X.index, list(X.dtypes)) if hasattr(X, "iloc") else (None, [])
-        frame = pd.DataFrame(dict(zip(names, columns, strict=True)), index=index)
-        for name, dtype in zip(names, types, strict=False):
-            with suppress(TypeError, ValueError):
-                frame[name] = frame[name].astype(dtype)
-        return frame
 
 
 __all__: Sequence[str] = ["MemDensity", "MemImputer"]

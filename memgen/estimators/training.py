@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from memgen.core.batch import Batch
+from memgen.core.batch import Batch, chunks
 from memgen.core.layers import batch_norms
 from memgen.core.model import DGM, GenerativeModel, infer_all
 from memgen.core.noise import Purpose, generator, row_keys
@@ -21,7 +21,6 @@ from memgen.data.dataset import Dataset
 from memgen.recipes.settings import Recipe
 from memgen.runs.progress import Progress
 from memgen.tasks.density import log_likelihood, standard_error
-from memgen.tasks.imputation import impute
 from memgen.training.fit import Bounds, stages
 from memgen.training.initial import start_linear
 from memgen.training.prepare import Prepared, adapt, prepare
@@ -31,6 +30,10 @@ from memgen.training.statistics import collect_statistics
 CHECKS = 40
 """The most times that validation rows are scored during a training."""
 VALIDATION_SAMPLES = 100
+WATCHED = 1000
+"""The most validation rows that are scored during a training."""
+COMPARED = 100
+"""The most validation rows by which the linear model and the trained one are compared."""
 WIDEST = 300
 """The most encoded columns for which a linear model is computed; its time grows with their cube."""
 ROWS = 64
@@ -62,9 +65,7 @@ def train_table(
     if not again and data.valid is not None and recipe.model.skip and model.likelihood.encoded <= WIDEST:
         if not len(data.valid):
             return Trained(linear_of(model, data.rows("train")), 0, {}, True)
-        linear = log_p(
-            linear_of(model, data.rows("train")), data.rows("valid"), VALIDATION_SAMPLES, recipe.training.seed
-        )
+        linear = validated(linear_of(model, data.rows("train")), data.rows("valid"), recipe.training.seed)
     state = begin(model, recipe)
     watch = Watch(ready)
     if (first := watch.score(state, ready).valid) is not None:
@@ -77,7 +78,7 @@ def train_table(
             if watch.scores and state.epoch - state.best.epoch >= patience(epochs):
                 break
     model.load_state_dict(state.chosen_weights)
-    if linear is None or is_better(watch.best_bounds, linear):
+    if linear is None or is_better(validated(model, data.rows("valid"), recipe.training.seed), linear):
         return Trained(model, state.epoch, watch.scores, False)
     rows = data.rows("train+valid")  # a closed form needs no held-out rows
     model.likelihood.adapt(lambda: (rows,))
@@ -91,52 +92,40 @@ def linear_of(model: DGM, rows: Float[Tensor, "n D"]) -> DGM:
     return linear.eval()
 
 
-def is_better(bounds: Float64[Tensor, " m"], linear: Float64[Tensor, " m"]) -> bool:
-    """Whether the bounds exceed those of the linear model by more than the standard error over the rows."""
-    gain = bounds - linear
+def validated(model: DGM, rows: Float[Tensor, "m D"], seed: int) -> Float64[Tensor, " n"]:
+    """log p of the first COMPARED validation rows."""
+    rows = rows[:COMPARED]
+    return log_likelihood(
+        model, Batch.of(rows), VALIDATION_SAMPLES, seed=seed, batch_size=ROWS, keys=row_keys(rows)
+    ).log_p
+
+
+def is_better(trained: Float64[Tensor, " m"], linear: Float64[Tensor, " m"]) -> bool:
+    """Whether log p of the trained model exceeds that of the linear one by more than the standard error over rows."""
+    gain = trained - linear
     return len(gain) > 1 and float(gain.mean()) > standard_error(gain)
 
 
-def log_p(model: DGM, x: Float[Tensor, "N D"], samples: int, seed: int) -> Float64[Tensor, " N"]:
-    """log p of the observed values of each row, for a Q that was made for complete rows alone.
-
-    Of an incomplete row it is estimated by importance sampling, with z proposed from the completed row.
-    """
-    incomplete, keys = x.isnan().any(1), row_keys(x)
-    scores = torch.zeros(len(x), dtype=torch.float64)
-    complete = (~incomplete).nonzero()[:, 0]
-    if len(complete):
-        chosen_keys = [keys[i] for i in complete.tolist()]
-        scores[complete] = log_likelihood(
-            model, Batch.of(x[complete]), samples, seed=seed, batch_size=ROWS, keys=chosen_keys
-        ).log_p
-    partial = incomplete.nonzero()[:, 0]
-    if len(partial):
-        chosen_keys, rows = [keys[i] for i in partial.tolist()], x[partial]
-        steps = max(2, samples)
-        result = impute(model, Batch.of(rows), "importance", steps=steps, seed=seed, keys=chosen_keys)
-        scores[partial] = result.log_observed
-    return scores
-
-
 class Watch:
-    """The bound of validation rows, always with the same noise."""
+    """The bound of validation rows, always of the same rows with the same noise."""
 
     def __init__(self, ready: Prepared) -> None:
         self.ready = ready
         self.scores: dict[int, float] = {}
         """Epoch -> mean bound."""
-        self.best_bounds = torch.zeros(0, dtype=torch.float64)
-        """The bound of every validation row, by the weights that scored best."""
 
     @torch.no_grad()
-    def bounds(self, model: GenerativeModel, valid: Float[Tensor, "m D"]) -> Float64[Tensor, " m"]:
-        """The bound of every validation row."""
-        seed = self.ready.recipe.training.seed
-        noise = model.noise(VALIDATION_SAMPLES, len(valid), generator(seed, Purpose.EVALUATION))
+    def bounds(self, model: GenerativeModel, valid: Float[Tensor, "m D"]) -> Float64[Tensor, " n"]:
+        """The bound of the first WATCHED validation rows, ROWS at a time."""
+        seed, batch = self.ready.recipe.training.seed, Batch.of(valid[:WATCHED])
+        noise = model.noise(VALIDATION_SAMPLES, len(batch), generator(seed, Purpose.EVALUATION))
         model.train(False)
-        bounds = importance(infer_all(model, Batch.of(valid), noise).log_w).double()
+        parts = []
+        for rows in chunks(batch, ROWS):
+            inference = infer_all(model, batch.rows(rows), tuple(level[:, rows] for level in noise))
+            parts.append(importance(inference.log_w).double())
         model.train()
+        bounds = torch.cat(parts)
         return torch.where(bounds.isfinite(), bounds, -torch.inf)
 
     def score(self, state: State, ready: Prepared) -> Bounds:
@@ -145,10 +134,7 @@ class Watch:
             return Bounds()
         if state.epoch == 0 and batch_norms(state.result):  # later the training has done this
             collect_statistics(state.result, ready.rows, seed=ready.recipe.training.seed)
-        bounds = self.bounds(state.result, ready.data.rows("valid"))
-        score = float(bounds.mean())
-        if score > state.best.bound or not self.scores:
-            self.best_bounds = bounds
+        score = float(self.bounds(state.result, ready.data.rows("valid")).mean())
         self.scores[state.epoch] = score
         return Bounds(valid=score)
 

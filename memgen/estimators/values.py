@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from jaxtyping import Shaped
 from numpy.typing import NDArray
 
 from memgen.errors import MemgenError
+from memgen.runs.progress import Progress
 
 AUTO = "auto"
 
@@ -47,6 +49,21 @@ def modelled(
     """The columns that are not ignored, and their names."""
     keep = [i for i, name in enumerate(names) if name not in ignored]
     return [values[i] for i in keep], [names[i] for i in keep]
+
+
+@contextmanager
+def shown(verbose: Any, what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A function that is called with the number of further rows that are done; with `verbose` it shows progress."""
+    done = 0
+
+    def tick(rows: int) -> None:
+        nonlocal done
+        done += rows
+        if progress is not None:
+            progress.to(done)
+
+    with Progress(what, total, "row") if verbose else nullcontext() as progress:
+        yield tick
 
 
 def is_auto(value: Any) -> bool:

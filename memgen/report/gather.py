@@ -17,6 +17,8 @@ from memgen.report.figures.base import Figure
 from memgen.report.figures.curves import shared_limits, training_curves
 from memgen.report.figures.images import image_grid, image_rows
 from memgen.report.figures.memory import memory_figures
+from memgen.report.figures.tables import column_figure, dependence_figure, privacy_figure
+from memgen.report.synthetic import Synthesis, synthesis
 from memgen.runs.modelfile import Saved
 from memgen.runs.run import Run
 from memgen.runs.scores import bits_of, fill, imputation_error, look, score
@@ -75,6 +77,8 @@ class Gathered:
     sections: dict[str, list[Figure]] = field(default_factory=dict)
     bits: BitsPerDimension | None = None
     """Only for pixels of 8 bits."""
+    synthesis: Synthesis | None = None
+    """Only for tables."""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -136,8 +140,12 @@ def gather(
     sections = {"training": [training_curves(metrics, limits)] if metrics else []}
     if subject.shape:
         sections |= {"samples": samples_of(subject, seed), "reconstructions": reconstructions(subject)}
+    found = None if subject.data.columns is None else synthesis(subject.saved.model, subject.data, limit, seed)
+    if found is not None:
+        sections |= {"columns": [column_figure(found)], "dependence": [dependence_figure(found)]}
+        sections |= {"privacy": [privacy_figure(found)]}
     sections |= {"imputation": figures, "memory": memory(subject, limit, seed)}
-    return Gathered(subject, likelihood, filled, sections, bits_of(subject.saved, likelihood, x))
+    return Gathered(subject, likelihood, filled, sections, bits_of(subject.saved, likelihood, x), found)
 
 
 def to_score(subjects: Sequence[Subject], samples: int, limit: int, seed: int) -> tuple[int, int]:

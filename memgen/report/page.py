@@ -6,7 +6,7 @@ import base64
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -15,10 +15,15 @@ from memgen.data.output import write_atomically
 from memgen.data.values import some
 from memgen.report.figures.base import Figure
 from memgen.report.gather import STEPS, Gathered, Subject, paired_difference, same_data
+from memgen.report.quality import quality
+from memgen.report.sections import ALL_WORDS, Group, Section, Shown, Table
 from memgen.tasks.density import standard_error
 
 HEADS = {
     "training": "Training",
+    "columns": "Columns, training rows and synthetic rows",
+    "dependence": "Pairs of columns",
+    "privacy": "Distance to training rows",
     "samples": "Samples",
     "reconstructions": "Reconstructions",
     "imputation": "Missing values",
@@ -28,44 +33,6 @@ HEADS = {
 
 WIDE = 6.2
 """Width in inches from which two figures do not fit side by side on paper."""
-ALL_WORDS = 99
-"""The value of `Table.words` for a table without columns of numbers."""
-
-
-class Table(NamedTuple):
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    words: int = 1
-    """Columns of words, before those of numbers."""
-    differing: Sequence[int] = ()
-    """Indices of rows to highlight."""
-
-
-class Shown(NamedTuple):
-    """A figure on the page."""
-
-    run: str
-    """The name of the run, if there are several."""
-    width: int
-    caption: str
-    png: str
-
-
-class Group(NamedTuple):
-    """Figures that stand side by side."""
-
-    wide: bool
-    figures: list[Shown]
-
-
-class Section(NamedTuple):
-    heading: str
-    table: Table | None = None
-    note: str = ""
-    """The definition of the numbers in the table."""
-    lines: Sequence[str] = ()
-    groups: Sequence[Group] = ()
-    kind: str = ""
 
 
 def figures_folder(page: Path) -> Path:
@@ -116,6 +83,7 @@ def sections(gathered: Sequence[Gathered], seed: int) -> Iterator[Section]:
     """All sections of the page, from the top."""
     yield likelihoods(gathered, seed)
     yield from schemas(gathered)
+    yield from quality(gathered)
     for key in HEADS:
         section = figures(gathered, key)
         if section.groups or section.table or section.lines:

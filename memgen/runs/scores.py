@@ -84,14 +84,14 @@ def score_rows(
     previous, seconds = (None, 0.0) if fresh or scores is None else scores.read()
     parts = [] if previous is None else [previous]
     if previous is not None and len(previous) < len(rows):
-        parts = [first(previous, len(previous) // BATCH_SIZE * BATCH_SIZE)]
+        parts = [previous.first(len(previous) // BATCH_SIZE * BATCH_SIZE)]
     if before := sum(map(len, parts)):
         anew = "memgen evaluate --fresh scores them again"
         print(f"{min(before, len(rows)):,} examples were scored before; {anew}", file=sys.stderr)
     stream = log_likelihoods(model, batch, samples, rows.start + before, seed, stop=rows.stop)
     task = Long("scoring", "example", "scored", join, len(rows))
     result, seconds = task.collect(stream, parts, scores, seconds)
-    return first(result, len(rows)), seconds * len(rows) / len(result)
+    return result.first(len(rows)), seconds * len(rows) / len(result)
 
 
 def keep_all(scores: Kept[Likelihood], result: Likelihood, seconds: float) -> None:
@@ -243,9 +243,3 @@ def imputation_error(
         levelled = torch.tensor([kind in LEVELLED for kind in data.columns.kinds])
         guess, x = comparable(guess, x, levelled, data.some("train"))
     return squared_error(guess, x, known), row_errors(guess, x, known)
-
-
-def first(result: Likelihood, n: int) -> Likelihood:
-    """The first n examples."""
-    bounds = {K: values[:n] for K, values in result.bounds.items()}
-    return Likelihood(result.samples, result.log_p[:n], result.elbo[:n], result.effective[:n], bounds)

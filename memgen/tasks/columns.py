@@ -8,6 +8,9 @@ Both are estimated from the same z_k, whose weights leave x_d in or out:
 
 r is an even mixture of q(z | x), of q(z | x_-d) for every d, where Q reads the column's mean instead of x_d, and of the
 prior. So it covers the posterior of every x_-d, also where x_d is far from what the other columns suggest.
+
+`scoring.column_scores` estimates the same by scoring every row anew without each of its columns. It takes much longer,
+and holds for rows far from all others, too.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ VALUES = 1 << 23
 
 
 @torch.no_grad()
-def column_scores(
+def quick_column_scores(
     model: GenerativeModel,
     rows: Batch,
     samples: int = 1000,
@@ -52,7 +55,7 @@ def column_scores(
     >>> from memgen.recipes.build import build
     >>> from memgen.recipes.settings import Recipe
     >>> model = build(Recipe().override(["model.hidden=[]", "model.latent=2"]), columns=3)
-    >>> column_scores(model, Batch.of(torch.tensor([[0.0, torch.nan, 1.0]])), 100).isnan()
+    >>> quick_column_scores(model, Batch.of(torch.tensor([[0.0, torch.nan, 1.0]])), 100).isnan()
     tensor([[False,  True, False]])
     """
     if model.likelihood.columns > MOST_COLUMNS:

@@ -28,9 +28,14 @@ from memgen.core.model import DGM, GenerativeModel, Levels
 from memgen.core.noise import BLOCK, ExampleNoise
 from memgen.errors import MemgenError
 from memgen.tasks.common import check_rows, weights_of
+from memgen.tasks.defensive import Defence, Pilot, defended
+from memgen.tasks.sums import Sums
+from memgen.tasks.sums import rungs as rungs
 
 BATCH_SIZE = 8
 """Number of examples that are scored together."""
+GROUP = 8
+"""Number of rows that are scored together with a mixture as proposal."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,19 @@ class Likelihood:
 
     def __len__(self) -> int:
         return len(self.log_p)
+
+    def replaced(self, index: Int[Tensor, " n"], other: Likelihood) -> Likelihood:
+        """The examples with the estimates of `other` at `index`; the ELBO stays."""
+        log_p, effective = (
+            old.index_copy(0, index, new) for old, new in ((self.log_p, other.log_p), (self.effective, other.effective))
+        )
+        bounds = {K: old.index_copy(0, index, other.bounds[K]) for K, old in self.bounds.items()}
+        return Likelihood(self.samples, log_p, self.elbo, effective, bounds)
+
+    def first(self, n: int) -> Likelihood:
+        """The first n examples."""
+        bounds = {K: values[:n] for K, values in self.bounds.items()}
+        return Likelihood(self.samples, self.log_p[:n], self.elbo[:n], self.effective[:n], bounds)
 
     @property
     def mean(self) -> float:
@@ -116,9 +134,13 @@ def log_likelihood(
     batch_size: int = BATCH_SIZE,
     chunk: int = BLOCK,
     keys: Sequence[int] | None = None,
+    defensive: bool = True,
 ) -> Likelihood:
     """log p(x) of every row. If the model was built with `mask`, rows may have missing values, and log p is that of the
     observed values. The noise of a row depends on `seed` and on the row's key, by default its index.
+
+    With `defensive` the rows of a table for which q(z|x) is a bad proposal are scored by a mixture (defensive.py). The
+    ELBO is always that of q.
 
     >>> from memgen.recipes.build import build
     >>> from memgen.recipes.settings import Recipe
@@ -127,7 +149,7 @@ def log_likelihood(
     >>> result.elbo.item() <= result.bounds[50].item() <= result.mean
     True
     """
-    return join(list(log_likelihoods(model, rows, samples, 0, seed, batch_size, chunk, keys)))
+    return join(list(log_likelihoods(model, rows, samples, 0, seed, batch_size, chunk, keys, defensive=defensive)))
 
 
 def log_likelihoods(
@@ -140,6 +162,7 @@ def log_likelihoods(
     chunk: int = BLOCK,
     keys: Sequence[int] | None = None,
     stop: int | None = None,
+    defensive: bool = True,
 ) -> Generator[Likelihood, None, None]:
     """`log_likelihood` of one batch after the other from example `start` on, to show progress and to continue later;
     `stop`: the first example that is not scored."""
@@ -148,6 +171,7 @@ def log_likelihoods(
     check_rows(model, rows)
     weights, keys = weights_of(model), range(len(rows)) if keys is None else keys
     with evaluating(model):
+        defence = Defence.of(model, seed) if defensive and defended(model) else None
         encode = model.exact_encoder() if isinstance(model, ExactEncoder) else model.encode
         model = frozen(model)
 
@@ -156,10 +180,38 @@ def log_likelihoods(
             with torch.inference_mode():
                 encoding = encode(batch)
                 log_w = _accelerated(model, batch, encoding) or partial(log_weights, model, batch, encoding)
-                return _score(log_w, noise, samples, chunk)
+                result = _score(log_w, noise, samples, chunk)
+            return result if defence is None else _defend(defence, result, rows.rows(where), keys[where])
 
         parts = chunks(rows, batch_size, start, stop)
         yield from side_by_side(part, parts) if weights.device.type == "cpu" else map(part, parts)
+
+
+def _defend(defence: Defence, result: Likelihood, batch: Batch, keys: Sequence[int]) -> Likelihood:
+    """The result with other estimates for the rows that need a mixture as proposal."""
+    batch = batch.to(weights_of(defence.model))
+    pilot = defence.pilot(batch, keys)
+    index = pilot.needed.nonzero()[:, 0]
+    if not len(index):
+        return result
+    keys = [keys[i] for i in index.tolist()]
+    return result.replaced(index, by_mixture(defence, batch.rows(index), keys, pilot.rows(index), result.samples))
+
+
+def by_mixture(defence: Defence, batch: Batch, keys: Sequence[int], pilot: Pilot, samples: int) -> Likelihood:
+    """The density of rows with a mixture as proposal.
+
+    The rows are scored in groups of GROUP, the last of which is filled up with copies of its last row. In groups of
+    another size the results would have other last digits, which the search of modes can enlarge."""
+    parts = []
+    for start in range(0, len(batch), GROUP):
+        index = torch.arange(start, start + GROUP).clamp_max(len(batch) - 1)
+        rows, own_keys = batch.rows(index), [keys[i] for i in index.tolist()]
+        mixture = defence.mixture(rows, pilot.rows(index), own_keys)
+        noise = ExampleNoise(defence.seed, own_keys, mixture.noise)
+        with torch.no_grad():
+            parts.append(_score(partial(defence.log_weights, rows, mixture), noise, samples, BLOCK))
+    return join(parts).first(len(batch))
 
 
 def _accelerated(model: GenerativeModel, batch: Batch, encoding: Any) -> LogW | None:
@@ -212,12 +264,13 @@ LogW = Callable[[Levels], Float64[Tensor, "K B"]]
 
 def _score(log_w: LogW, noise: ExampleNoise, samples: int, chunk: int) -> Likelihood:
     """Process the samples of a few examples block by block."""
-    stream = _Stream(samples)
+    sums = Sums(samples)
     for done in range(0, samples, BLOCK):
         block = tuple(level[: samples - done] for level in noise.block())
         pieces = zip(*(level.split(chunk) for level in block), strict=True)
-        stream.add(torch.cat([log_w(piece) for piece in pieces]))
-    return stream.result()
+        sums.add(torch.cat([log_w(piece) for piece in pieces]))
+    bounds = {rung.K: rung.result() for rung in sums.rungs}
+    return Likelihood(samples, sums.log_mean, sums.mean, sums.effective, bounds)
 
 
 def log_weights(model: GenerativeModel, batch: Batch, encoding: Any, noise: Levels) -> Float64[Tensor, "K B"]:
@@ -225,73 +278,3 @@ def log_weights(model: GenerativeModel, batch: Batch, encoding: Any, noise: Leve
     z, log_q, _ = model.infer(encoding, tuple(level.to(batch.x) for level in noise))
     log_p_x, log_p_z, _ = model.joint(batch, z)
     return sum((term.double() for term in log_p_z), log_p_x.double()) - sum(term.double() for term in log_q)
-
-
-class _Rung:
-    """The importance bound with K samples, averaged over disjoint groups of K in a stream of blocks."""
-
-    def __init__(self, K: int) -> None:
-        self.K = K
-        self.groups = 0
-        self.sum: Tensor | float = 0.0
-        self.open: Tensor | None = None
-        self.filled = 0
-
-    def add(self, log_w: Float64[Tensor, "block B"]) -> None:
-        if self.K <= BLOCK:  # whole groups inside the block
-            groups = log_w[: len(log_w) // self.K * self.K].unflatten(0, (-1, self.K)).logsumexp(1)
-            self._close(groups.sum(0), len(groups))
-            return
-        block = log_w.logsumexp(0)
-        self.open = block if self.open is None else torch.logaddexp(self.open, block)
-        self.filled += len(log_w)
-        if self.filled == self.K:
-            self._close(self.open, 1)
-            self.open, self.filled = None, 0
-
-    def _close(self, log_sums: Tensor, groups: int) -> None:
-        self.sum = self.sum + log_sums - groups * math.log(self.K)
-        self.groups += groups
-
-    def result(self) -> Tensor:
-        assert isinstance(self.sum, Tensor)
-        return self.sum / self.groups
-
-
-def rungs(samples: int) -> list[int]:
-    """The values 5, 50, 500, ... of K below `samples`. Each divides the next, and divides BLOCK or is a multiple of it.
-
-    >>> rungs(5000)
-    [5, 50, 500]
-    """
-    return [K for K in (5 * 10**n for n in range(12)) if samples > K]
-
-
-class _Stream:
-    """Running log-sum-exp of log w and of 2 log w, running mean of log w, and the rungs."""
-
-    def __init__(self, samples: int) -> None:
-        self.samples = samples
-        self.count = 0
-        self.sum = torch.zeros(1, dtype=torch.float64)
-        self.log_sum = torch.full((1,), -torch.inf, dtype=torch.float64)
-        self.log_squares = torch.full((1,), -torch.inf, dtype=torch.float64)
-        self.rungs = [_Rung(K) for K in rungs(samples)]
-
-    def add(self, log_w: Float64[Tensor, "block B"]) -> None:
-        log_w = log_w.cpu()
-        self.count += len(log_w)
-        self.sum = self.sum + log_w.sum(0)
-        self.log_sum = torch.logaddexp(self.log_sum, log_w.logsumexp(0))
-        self.log_squares = torch.logaddexp(self.log_squares, (2 * log_w).logsumexp(0))
-        for rung in self.rungs:
-            rung.add(log_w)
-
-    def result(self) -> Likelihood:
-        return Likelihood(
-            self.samples,
-            self.log_sum - math.log(self.count),
-            self.sum / self.count,
-            torch.exp(2 * self.log_sum - self.log_squares),
-            {rung.K: rung.result() for rung in self.rungs},
-        )

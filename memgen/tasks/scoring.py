@@ -8,7 +8,7 @@ the effective sample size ESS is large; where it is a handful, log p(x) is proba
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, fields
 
 import torch
@@ -19,7 +19,9 @@ from memgen.core.batch import Batch, Rows, chunks
 from memgen.core.likelihoods import check_values
 from memgen.core.model import GenerativeModel
 from memgen.errors import MemgenError
-from memgen.tasks.density import log_likelihood
+from memgen.tasks.common import weights_of
+from memgen.tasks.defensive import Defence, defended
+from memgen.tasks.density import by_mixture, log_likelihood
 from memgen.tasks.imputation import impute
 
 MOST = 100_000
@@ -45,6 +47,9 @@ class RowScores:
     def of(log_p: Float64[Tensor, " N"], effective: Float64[Tensor, " N"], samples: int) -> RowScores:
         error = (1 / effective - 1 / samples).clamp_min(0).sqrt()
         return RowScores(log_p, error, effective, torch.full((len(log_p),), samples))
+
+    def rows(self, index: Int[Tensor, " n"]) -> RowScores:
+        return RowScores(*(getattr(self, field.name)[index] for field in fields(self)))
 
     def replaced(self, index: Int[Tensor, " n"], rows: RowScores) -> RowScores:
         """These scores with others at `index`."""
@@ -120,7 +125,7 @@ def _scores(model: GenerativeModel, batch: Batch, keys: Sequence[int], samples: 
     if model.mask or not bool(incomplete.any()):
         return _by_encoder(model, batch, keys, samples, seed)
     log_p, effective = torch.zeros(2, len(batch), dtype=torch.float64)
-    for chosen, score in ((~incomplete, _by_encoder), (incomplete, _by_completions)):
+    for chosen, score in ((~incomplete, _by_encoder), (incomplete, _incomplete)):
         index = chosen.nonzero()[:, 0]
         if len(index):
             part = score(model, batch.rows(index), [keys[i] for i in index.tolist()], samples, seed)
@@ -135,10 +140,51 @@ def _by_encoder(model: GenerativeModel, batch: Batch, keys: Sequence[int], sampl
     return RowScores.of(result.log_p, result.effective, samples)
 
 
-def _by_completions(model: GenerativeModel, batch: Batch, keys: Sequence[int], samples: int, seed: int) -> RowScores:
-    """z is proposed by completed rows, for incomplete rows of a model whose Q reads complete rows only."""
+def _incomplete(model: GenerativeModel, batch: Batch, keys: Sequence[int], samples: int, seed: int) -> RowScores:
+    """For incomplete rows of a model whose Q reads complete rows only: of a table z is proposed by a mixture
+    (defensive.py), else by completed rows."""
+    if defended(model):
+        defence = Defence.of(model, seed)
+        batch = batch.to(weights_of(defence.model))
+        table = by_mixture(defence, batch, keys, defence.pilot(batch, keys), samples)
+        return RowScores.of(table.log_p, table.effective, samples)
     result = impute(model, batch, "importance", steps=samples + BURN, keep=samples, seed=seed, keys=keys)
     return RowScores.of(result.log_observed, result.effective, samples)
+
+
+def column_scores(
+    model: GenerativeModel,
+    rows: Batch,
+    log_p: Float64[Tensor, " N"],
+    samples: int = 1000,
+    *,
+    seed: int = 0,
+    keys: Sequence[int] | None = None,
+    tick: Callable[[int], None] = lambda done: None,
+) -> Float64[Tensor, "N D"]:
+    """log p(x_d | the other observed columns) = log p(x) - log p(x without column d) of every row; NaN where x_d is
+    missing. `log_p` is that of the whole rows; `tick` gets the number of columns that are done.
+
+    >>> from memgen.recipes.build import build
+    >>> from memgen.recipes.settings import Recipe
+    >>> table = ["model.hidden=[]", "model.latent=1", "model.likelihood=mixed", "model.mask=true"]
+    >>> model = build(Recipe().override(table), 2, [("real", 0)] * 2)
+    >>> rows = Batch(torch.zeros(1, 2))
+    >>> column_scores(model, rows, score_rows(model, rows, 50).log_p, 50).shape
+    torch.Size([1, 2])
+    """
+    values, keys = rows.values, range(len(rows)) if keys is None else keys
+    scores = torch.full(values.shape, torch.nan, dtype=torch.float64)
+    for column in range(values.shape[1]):
+        index = (~values[:, column].isnan()).nonzero()[:, 0]
+        if len(index):
+            others = values[index].index_fill(1, torch.tensor([column]), torch.nan)
+            label = None if rows.label is None else rows.label[index]
+            own_keys = [keys[i] for i in index.tolist()]
+            rest = score_rows(model, Batch.of(others, label), samples, seed=seed, keys=own_keys).log_p
+            scores[index, column] = log_p[index] - rest
+        tick(column + 1)
+    return scores
 
 
 def percentiles(log_p: Float64[Tensor, " N"], reference: Float64[Tensor, " M"]) -> Float64[Tensor, " N"]:

@@ -14,7 +14,7 @@ gradients of the ranks are added in one flat buffer, those of memories that are 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -55,7 +55,7 @@ class Ranks:
 
     @staticmethod
     def join(store: Store, index: int, size: int, device: torch.device | str, seconds: int) -> Ranks:
-        """Meet the other processes. One that waits longer than `seconds` for another raises an error, then and later."""
+        """Meet the other processes. A process that waits longer than `seconds` for another raises an error."""
         device = torch.device(device)
         backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
         try:
@@ -154,6 +154,15 @@ class Ranks:
             raise FailedError(
                 f"rank {self.index} of {self.size} has {what}; the last checkpoint remains: go on with --resume"
             ) from None
+
+
+def align(ranks: Ranks, tensors: Sequence[Tensor]) -> None:
+    """Give all ranks the bits of rank 0, if they differ: processors of several kinds may round differently, and no step
+    would bring the weights together again."""
+    bits = sum(int(tensor.detach().flatten().view(torch.int32).sum()) for tensor in tensors)
+    if len(set(torch.cat(ranks.gather(torch.tensor([bits]))).tolist())) > 1:
+        for tensor in tensors:
+            ranks.first(tensor.detach())
 
 
 def divided_gradients(

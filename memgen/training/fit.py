@@ -21,6 +21,7 @@ from memgen.recipes.checks import warn_of_bias
 from memgen.recipes.settings import Recipe, Training
 from memgen.tasks.density import log_likelihoods
 from memgen.training.batches import read
+from memgen.training.distributed import align
 from memgen.training.execution import PlannedSteps, flushed_denormals
 from memgen.training.gradients import gradients
 from memgen.training.optimizer import Settings, slots_used
@@ -94,7 +95,7 @@ def _score(state: State, data: Dataset, split: str, settings: Training) -> float
     borders, ranks = [*range(0, len(rows), SCORED), len(rows)], state.ranks
     own = range(len(rows)) if ranks is None else ranks.shard.rows(borders)
     samples, seed = settings.evaluate_samples, settings.seed
-    parts = log_likelihoods(state.result, rows, samples, own.start, seed, SCORED, stop=own.stop)
+    parts = log_likelihoods(state.result, rows, samples, own.start, seed, SCORED, stop=own.stop, defensive=False)
     others = torch.zeros(len(rows), dtype=torch.float64)
     log_p = torch.cat([others[: own.start], *(part.log_p for part in parts), others[own.stop :]])
     return float((log_p if ranks is None else ranks.total(log_p)).mean())
@@ -158,6 +159,8 @@ def _stage(ready: Prepared, state: State, tick: Tick, score: Evaluate) -> Genera
         state.model.train()
         forget_statistics(state.model)
         forget_statistics(state.result)
+        if state.ranks is not None:
+            align(state.ranks, state.optimizer.tensors)
         if state.step == 0:
             state.order = draw_order(ready.rows, state.generator)
             state.log = torch.zeros(len(sizes), 3, device=state.order.device)

@@ -107,6 +107,12 @@ class Adam:
         for slot in self.slots:
             slot.value.grad = None
 
+    @property
+    def tensors(self) -> list[Tensor]:
+        """What a step changes: the weights, their moments and their average."""
+        every = ((slot.value, slot.first, slot.second, slot.average) for slot in self.slots)
+        return [tensor for of_slot in every for tensor in of_slot if tensor is not None]
+
     @torch.no_grad()
     def step(self, settings: Settings) -> Float[Tensor, ""]:
         """One step along the gradients; returns their norm before clipping. What has no gradient is left alone."""

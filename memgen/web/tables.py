@@ -27,7 +27,7 @@ from memgen.data.kinds import DATED, LEVELLED
 from memgen.data.texts import as_texts, number_text
 from memgen.data.written import write_date
 from memgen.errors import MemgenError
-from memgen.tasks.columns import column_scores
+from memgen.tasks.columns import quick_column_scores
 from memgen.tasks.conditional import conditional_sample
 from memgen.tasks.sampling import sample
 from memgen.tasks.scoring import RowScores, percentiles, score_rows
@@ -44,7 +44,7 @@ BATCH = 50
 SCORE_SAMPLES = 500
 SCORES = ("log_p", "standard_error", "percentile")
 """Columns that a download of scored rows has in addition."""
-REFERENCE = 300
+REFERENCE = 100
 """Number of training rows to which rows are compared."""
 MOST_CELLS = 50_000
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "|", "%", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -125,9 +125,9 @@ class Scores(NamedTuple):
 
 
 def scores_of(model: DGM, batch: Batch, seed: int = 0) -> Scores:
-    """`memgen score`"""
+    """As by `memgen score`; the columns by one pass over all of them."""
     rows = score_rows(model, batch, SCORE_SAMPLES, seed=seed)
-    return Scores(rows, column_scores(model, batch, SCORE_SAMPLES, seed=seed))
+    return Scores(rows, quick_column_scores(model, batch, SCORE_SAMPLES, seed=seed))
 
 
 def reference(served: Served, model: DGM) -> Scores:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
+from tests.checks import unchecked
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
@@ -60,9 +62,10 @@ def app(served: list[Served], tmp_path: Path) -> Iterator[Guard]:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     from tests.web.browser import Site
 
-    found = Site(tmp_path_factory.mktemp("site"))
-    yield found
-    found.close()
+    with unchecked():  # as users have it: a page waits for its answers
+        found = Site(tmp_path_factory.mktemp("site"))
+        yield found
+        found.close()
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import string
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -75,6 +76,7 @@ def requests() -> st.SearchStrategy[tuple[str, bytes]]:
     return st.one_of([of(name) for name in application.ANSWERS])
 
 
+@pytest.mark.usefixtures("long_loop")
 def test_no_request_breaks_the_server(served: list[Served], tmp_path: Path) -> None:
     workers = work.Workers()
     app = application.application(served, Runs(), Access(TOKEN), workers)

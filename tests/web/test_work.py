@@ -87,6 +87,7 @@ def test_runs_are_told_again_when_they_go_on(
     assert page.streams == 0
 
 
+@pytest.mark.usefixtures("long_loop")
 def test_many_clients_at_once_get_what_one_gets(app: Any) -> None:
     """MEMGEN_LOAD_SECONDS says for how long."""
     z = post(app, "samples", n=CLIENTS)["z"]

@@ -9,7 +9,7 @@ from memgen.core.batch import Batch
 from memgen.errors import MemgenError
 from memgen.recipes.build import build
 from memgen.recipes.settings import Recipe
-from memgen.tasks.columns import column_scores
+from memgen.tasks.columns import quick_column_scores
 from tests.exact import linear_gaussian
 
 
@@ -26,7 +26,7 @@ def test_columns_given_the_others_have_their_gaussian_density(levels: int) -> No
     exact = linear_gaussian(levels, off=0.1)
     x = exact.sample(6)
     x[0, 2] += 4.0  # an unusual column
-    scores = column_scores(exact.model, Batch(x), 6000)
+    scores = quick_column_scores(exact.model, Batch(x), 6000)
     expected = conditional(exact.mean, exact.covariance, x)
     assert (scores - expected).abs().max() < 0.25
     assert int(expected[0].argmin()) == int(scores[0].argmin()) == 2
@@ -37,7 +37,7 @@ def test_missing_columns_count_as_unknown() -> None:
     exact = linear_gaussian()
     x = exact.sample(1)
     x[0, 2:] = torch.nan
-    scores = column_scores(exact.model, Batch.of(x), 6000)
+    scores = quick_column_scores(exact.model, Batch.of(x), 6000)
     joint = torch.distributions.MultivariateNormal(exact.mean[:2], exact.covariance[:2, :2]).log_prob(x[0, :2])
     for d in (0, 1):
         other = torch.distributions.Normal(exact.mean[1 - d], exact.covariance[1 - d, 1 - d].sqrt())
@@ -48,12 +48,12 @@ def test_missing_columns_count_as_unknown() -> None:
 def test_scores_depend_on_the_row_alone() -> None:
     exact = linear_gaussian()
     x = exact.sample(20)
-    together = column_scores(exact.model, Batch(x), 200)
-    alone = column_scores(exact.model, Batch(x[17:18]), 200, keys=[17])
+    together = quick_column_scores(exact.model, Batch(x), 200)
+    alone = quick_column_scores(exact.model, Batch(x[17:18]), 200, keys=[17])
     assert (together[17] - alone[0]).abs().max() < 1e-3
 
 
 def test_very_wide_rows_are_refused() -> None:
     model = build(Recipe().override(["model.hidden=[]", "model.norm=none"]), columns=500)
     with pytest.raises(MemgenError, match="up to 200"):
-        column_scores(model, Batch(torch.zeros(1, 500)))
+        quick_column_scores(model, Batch(torch.zeros(1, 500)))

@@ -12,7 +12,7 @@ import torch
 
 from memgen.cli.main import main
 from memgen.runs.storage import load_tensors
-from tests import ranks
+from tests.distributed import ranks
 
 SETTINGS = ["model.hidden=[8]", "model.latent=3", "model.slots=[5]", "objective.local_reconstruction=[0.1]"]
 SETTINGS += ["training.evaluate_every=3", "training.evaluate_rows=20", "training.batch_size=200"]

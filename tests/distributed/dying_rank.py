@@ -1,5 +1,7 @@
-"""`python tests/dying_rank.py STEP train ...`: memgen, whose rank 1 is killed by SIGKILL after STEP steps of its first
-attempt. torchrun starts it in tests/test_hosts.py."""
+"""memgen, whose rank 1 is killed by SIGKILL after STEP steps of its first attempt; test_hosts.py starts it by torchrun.
+
+python tests/distributed/dying_rank.py STEP train ...
+"""
 
 from __future__ import annotations
 

@@ -14,12 +14,12 @@ import torch
 
 from memgen.runs.run import Run
 from memgen.runs.storage import load_tensors
-from tests import ranks
-from tests.test_ranks import command
+from tests.distributed import ranks
+from tests.distributed.test_ranks import command
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
-ROOT = Path(__file__).parents[1]
-KILLED = [str(ROOT / "tests" / "dying_rank.py"), "10"]
+ROOT = Path(__file__).parents[2]
+KILLED = [str(ROOT / "tests" / "distributed" / "dying_rank.py"), "10"]
 RESUMED = command("run", "--resume", "--checkpoint-every", "0")
 HOSTS = ("memgen-a", "memgen-b")
 """Network namespaces, which the test makes and removes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from memgen.training.distributed import Ranks
 from memgen.training.fit import Epoch, stages
 from memgen.training.prepare import prepare
 from memgen.training.state import State, begin
-from tests.ranks import spawned
+from tests.distributed.ranks import spawned
 
 COMMON = (
     "training.epochs=5",
@@ -44,7 +45,7 @@ MODELS = {
         "objective.samples=4",
         "objective.local_reconstruction=[[0.1], [0.2]]",
     ),
-    "doubly reparameterised gradient, K = 3": (
+    "doubly reparameterised gradient, K = 3, two stages": (
         "model.hidden=[8, 6]",
         "objective.samples=3",
         "objective.estimator=dreg",
@@ -58,7 +59,7 @@ MODELS = {
     ),
 }
 """Name -> what the model has beside COMMON; all have batch norm."""
-ALL = next(iter(MODELS))
+ALL, DREG, _ = MODELS
 SIZES = {2: tuple(MODELS), 4: (ALL,)}
 """Number of ranks -> the models that they train."""
 
@@ -80,6 +81,10 @@ def data_of(name: str) -> Dataset:
 def begun(name: str, ranks: Ranks | None) -> tuple[Any, State]:
     """A model in float64, in which rounding cannot hide an error."""
     recipe = Recipe().override([*COMMON, *MODELS[name]])
+    if "two stages" in name:
+        first = recipe.stages[0]
+        second = replace(first, name="second", training=replace(first.training, epochs=2, batch_size=31))
+        recipe = replace(recipe, stages=(first, second))
     model = build(recipe, 10).double()
     ready = prepare(recipe, data_of(name), model=model)
     return ready, begin(model, ready.recipe, ranks=ranks)
@@ -173,6 +178,25 @@ def test_another_number_of_ranks_can_go_on(tmp_path: Path, trained: Any) -> None
         torch.testing.assert_close(
             {**state.tensors(), **ready.model.state_dict(prefix="result.")}[key], value, msg=key, equal_nan=True
         )
+
+
+def train_after_a_drift(index: int, size: int, folder: str) -> None:
+    ranks = join(index, size, f"{folder}/store")
+    ready, state = begun(DREG, ranks)
+    with torch.no_grad():
+        for tensor in state.optimizer.tensors:
+            tensor.add_(1e-3 * index)
+    list(stages(ready, state))
+    if ranks.writes:
+        torch.save(state.tensors(), f"{folder}/drifted.pt")
+    ranks.leave()
+
+
+def test_ranks_whose_weights_have_drifted_apart_are_brought_together(tmp_path: Path, trained: Any) -> None:
+    """As if processors had rounded differently: every epoch begins with the bits of rank 0."""
+    spawned(train_after_a_drift, 2, str(tmp_path))
+    for key, value in torch.load(tmp_path / "drifted.pt", weights_only=False).items():
+        torch.testing.assert_close(value, trained[2, 0][DREG].tensors[key], rtol=0, atol=0, msg=key, equal_nan=True)
 
 
 def say_things(index: int, size: int, folder: str) -> None:
