@@ -108,9 +108,8 @@ def command(
     from memgen.tasks.imputation import method_for
 
     method_for(method, draws)  # refuses a wrong name before any work
-    ends = sharding.merging or not sharding.asked or sharding.rank is not None  # writes the outputs
     if source is not None:
-        outputs = output_paths(source, output, mean or not draws, draws, overwrite) if ends else []
+        outputs = output_paths(source, output, mean or not draws, draws, overwrite) if sharding.ends else []
     check_output(figure, ".png")
     check_output(npz, ".npz", overwrite)
     saved = read_model(path, choose_device(device))

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from memgen.cli import evaluate, impute
+from memgen.cli import evaluate, impute, score
 from memgen.cli.command import Advice, Command, Group, examples
 from memgen.cli.sharding import OF_SHARDS, WAIT
 
@@ -56,5 +56,5 @@ def merging(original: click.Command) -> Command:
     )
 
 
-for sharded in (evaluate, impute):
+for sharded in (evaluate, impute, score):
     command.add_command(merging(sharded.command))

@@ -10,6 +10,7 @@ import click
 from memgen.cli.command import Command, examples
 from memgen.cli.options import FILE, Whole, device_option, overwrite_option, run_argument, seed_option
 from memgen.cli.output import check_output
+from memgen.cli.sharding import Sharding, shardable
 from memgen.errors import MemgenError
 
 MOST = 100_000
@@ -24,6 +25,7 @@ MOST = 100_000
         "memgen score runs/table --input rows.csv --until 100 -o scores.csv",
         "memgen score runs/table --input rows.csv --columns -o scores.csv",
         "memgen score runs/photos --input pictures -o scores.csv",
+        "memgen score runs/table --input rows.csv --shard 0/4      one of four processes; memgen merge ends it",
     ),
 )
 @run_argument
@@ -44,6 +46,7 @@ MOST = 100_000
 @click.option("--columns", is_flag=True, help="Also score each column of a table given the others (takes longer).")
 @click.option("--header", default="auto", type=click.Choice(("auto", "yes", "no")), help="Of a table (default auto).")
 @overwrite_option("FILE.csv")
+@shardable
 @seed_option("the importance samples")
 @device_option
 def command(
@@ -57,6 +60,7 @@ def command(
     columns: bool,
     header: str,
     overwrite: bool,
+    sharding: Sharding,
     seed: int,
     device: str,
 ) -> dict[str, Any]:
@@ -69,15 +73,18 @@ def command(
     With --columns a table also gets log p of each column given the other columns of its row, and the name of the least
     expected column: the one whose value lies most below the median of training rows.
     """
-    check_output(output, ".csv", overwrite)
+    if sharding.ends:
+        check_output(output, ".csv", overwrite)
     if output.exists() and source.exists() and output.samefile(source):
         raise MemgenError(f"{output} is the input itself; choose another -o")
     if until is not None and most < samples:
         raise MemgenError(f"--most {most:,} is less than --samples {samples:,}")
 
-    from memgen.cli.score_input import Scoring, score_input
+    from memgen.cli.score_input import score_input
+    from memgen.cli.score_rows import Scorer, Scoring
     from memgen.runs.run import read_model
     from memgen.runs.session import choose_device
 
     saved = read_model(path, choose_device(device))
-    return score_input(saved, source, output, header, Scoring(samples, until, most, seed, reference, columns))
+    how = Scoring(samples, until, most, seed, reference, columns)
+    return score_input(Scorer(saved, how, sharding, path), source, output, header)

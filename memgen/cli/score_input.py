@@ -7,7 +7,7 @@ import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Float64
@@ -16,14 +16,14 @@ from torch import Tensor
 from memgen.cli.command import count, say
 from memgen.cli.impute_input import as_modelled
 from memgen.cli.reading import data_for, image_shape
+from memgen.cli.score_rows import Scored, Scorer, Scoring, conditional, scored
 from memgen.core.batch import Batch
 from memgen.core.likelihoods import check_values
 from memgen.data.incomplete import Images, Incomplete, read_incomplete
 from memgen.data.output import write_atomically
 from memgen.errors import MemgenError
 from memgen.runs.modelfile import Saved
-from memgen.runs.progress import Progress
-from memgen.tasks.scoring import RowScores, column_scores, join, lacking, percentiles, scores_of_rows
+from memgen.tasks.scoring import RowScores, lacking, percentiles
 
 HEADER = ("row", "log_p", "standard_error", "effective_sample_size", "samples", "percentile")
 COMPARED = 200
@@ -32,28 +32,8 @@ FEW = 10
 """Effective samples below which the user is told that the estimate is too low."""
 
 
-class Scoring(NamedTuple):
-    """How rows are scored."""
-
-    samples: int
-    until: int | None
-    most: int
-    seed: int
-    reference: int
-    """The number of training rows that a row is compared to."""
-    columns: bool = False
-    """Whether each column is scored given the others."""
-
-
-class Scored(NamedTuple):
-    """Rows with their scores."""
-
-    rows: Batch
-    keys: list[int]
-    scores: RowScores
-
-
-def score_input(saved: Saved, source: Path, output: Path, header: str, how: Scoring) -> dict[str, Any]:
+def score_input(scorer: Scorer, source: Path, output: Path, header: str) -> dict[str, Any]:
+    saved, how = scorer.saved, scorer.how
     given = read_incomplete(
         source, saved.model.likelihood.columns, image_shape(saved), saved.form.levels, True, header, saved.form.columns
     )
@@ -61,7 +41,9 @@ def score_input(saved: Saved, source: Path, output: Path, header: str, how: Scor
         raise MemgenError("--columns is for tables; this model was not trained on one")
     seen = as_modelled(saved, given, how.seed, grey=False)
     check_values(saved.model.likelihood, seen.x, str(source), missing=True)
-    own = scored(saved, Batch.of(seen.x), how, "scoring")
+    own = scorer(Batch.of(seen.x), source)
+    if own is None:
+        return scorer.sharding.record()
     reference = of_training(saved, how)
     places = None if reference is None else percentiles(own.scores.log_p, reference.scores.log_p)
     names_of_columns, columns = by_column(saved, own, reference, how) if how.columns else ([], [])
@@ -69,23 +51,6 @@ def score_input(saved: Saved, source: Path, output: Path, header: str, how: Scor
     if seen.grey:
         say("the grey levels were binarised once")
     return told(own.scores, places, how, output)
-
-
-def scored(saved: Saved, rows: Batch, how: Scoring, what: str, keys: list[int] | None = None) -> Scored:
-    """The scores of all rows, with progress."""
-    parts: list[RowScores] = []
-    keys = list(range(len(rows))) if keys is None else keys
-    stream = scores_of_rows(saved.model, rows, how.samples, how.until, how.most, how.seed, keys=keys)
-    done = 0
-    with Progress(what, len(rows), "row") as progress:
-        try:
-            for part in stream:
-                parts.append(part)
-                done += len(part.log_p)
-                progress.to(done)
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"{done:,} of {len(rows):,} rows scored; nothing was written") from None
-    return Scored(rows, keys, join(parts))
 
 
 def of_training(saved: Saved, how: Scoring) -> Scored | None:
@@ -104,8 +69,8 @@ def of_training(saved: Saved, how: Scoring) -> Scored | None:
 def by_column(saved: Saved, own: Scored, reference: Scored | None, how: Scoring) -> tuple[list[str], list[list[str]]]:
     """The header and the texts of the columns about each column given the others."""
     assert saved.form.columns is not None
-    names = saved.form.columns.names
-    scores = conditional(saved, own, how, "scoring columns")
+    assert own.columns is not None
+    names, scores = saved.form.columns.names, own.columns
     header, texts = [f"log_p of {name}" for name in names], [cells(column) for column in scores.T]
     if reference is None:
         return header, texts
@@ -115,13 +80,6 @@ def by_column(saved: Saved, own: Scored, reference: Scored | None, how: Scoring)
     below, index = (usual - scores).nan_to_num(nan=-torch.inf).max(1)
     least = [names[i] if low > -math.inf else "" for low, i in zip(below.tolist(), index.tolist(), strict=True)]
     return ["least_expected", *header], [least, *texts]
-
-
-def conditional(saved: Saved, scored: Scored, how: Scoring, what: str) -> Float64[Tensor, "N D"]:
-    """log p of each column given the others, with progress."""
-    rows, keys, scores = scored
-    with Progress(what, rows.x.shape[1], "column") as progress:
-        return column_scores(saved.model, rows, scores.log_p, how.samples, seed=how.seed, keys=keys, tick=progress.to)
 
 
 def cells(values: Float64[Tensor, " N"]) -> list[str]:

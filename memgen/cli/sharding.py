@@ -69,6 +69,11 @@ class Sharding(NamedTuple):
         return None if self.merging or self.shard is not None else own_rank()
 
     @property
+    def ends(self) -> bool:
+        """Whether this process has the results of all rows in the end, and writes the outputs."""
+        return self.merging or self.shard is None
+
+    @property
     def own(self) -> Shard | None:
         rank = self.rank
         return self.shard if rank is None else Shard(rank.index, rank.size)

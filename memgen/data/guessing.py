@@ -15,6 +15,8 @@ from memgen.errors import MemgenError
 
 MOST_LEVELS = 1000
 """Text with more levels is an identifier or free text."""
+LARGEST_WHOLE = 2.0**53
+"""Every larger number in double precision is whole, so that this says nothing about a column."""
 LARGEST_COUNT = 1000
 SKEWED = 1.0
 """The least skewness of a positive column."""
@@ -130,6 +132,8 @@ def _guess_number(x: Numbers) -> Guess:
     """
     >>> [_guess_number(np.array(x)).kind for x in ([0.0, 2.0, 7.0], [2.5, 2.5], [0.0, 1.0], [-1.0, 0.0, 1.0])]
     ['count', 'real', 'binary', 'integer']
+    >>> _guess_number(1e18 * np.array([1.5, 2.5, 4.25])).kind
+    'real'
     >>> _guess_number(np.exp(np.linspace(-3, 3, 50)))
     Guess(kind='positive', why='skewed to the right, from 0.0498 to 20.1')
     """
@@ -139,7 +143,7 @@ def _guess_number(x: Numbers) -> Guess:
         return Guess("real", f"constant, {low:.6g}")
     if distinct == 2 and ((low, high) == (0, 1) or len(x) >= ENOUGH_FOR_TWO):
         return Guess("binary", "two different numbers")
-    whole = bool((x == np.floor(x)).all())
+    whole = bool((x == np.floor(x)).all()) and max(-low, high) <= LARGEST_WHOLE
     extent = f"from {low:.15g} to {high:.15g}" if whole else f"from {plainly(low)} to {plainly(high)}"
     what = f"whole numbers {extent}" if whole else f"numbers {extent}"
     if whole and _is_count(x, low, high):

@@ -77,7 +77,7 @@ def decimals(value: float) -> str:
 def share(fraction: float, n: float) -> str:
     """A fraction of n values with its standard error.
 
-    >>> share(0.9, 100)
+    >>> share(0.9, 100.0)
     '90% ± 3%'
     """
     return f"{fraction:.0%} ± {math.sqrt(fraction * (1 - fraction) / n):.0%}"

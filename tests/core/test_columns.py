@@ -45,7 +45,7 @@ def test_every_kind_sums_or_integrates_to_one_in_the_units_of_the_table() -> Non
 
 
 def test_densities_change_with_units_as_densities_do() -> None:
-    """log p of x in metres and of 100 x in centimetres differ by log 100 per real or positive column."""
+    """log p of x in metres and of 100 x in centimetres differ by log 100 per real or positive column, with equal z."""
     x = table()
     scaled = x.clone()
     scaled[:, [0, 4, 5]] *= 100
@@ -53,7 +53,7 @@ def test_densities_change_with_units_as_densities_do() -> None:
     for rows in (x, scaled):
         model, recipe = small()
         adapt(prepare(recipe, Dataset("table", rows), model=model))
-        found.append(log_likelihood(model.eval(), Batch.of(rows), 20).log_p)
+        found.append(log_likelihood(model.eval(), Batch.of(rows), 20, defensive=False).log_p)
     torch.testing.assert_close(found[0] - found[1], torch.full((60,), 3 * math.log(100)).double(), atol=2e-3, rtol=0)
 
 
