@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memgen.data.arrays import ALWAYS_EXPANDED, EXPANSION, check_members, check_numbers, load_arrays, name_of_data
+from memgen.data.arrays import check_members, check_numbers, load_arrays, name_of_data
 from memgen.data.columns import check_names
 from memgen.data.csv_files import read_csv
+from memgen.data.feather import read_feather_table
 from memgen.data.idx import is_idx, labels_beside, read_idx
 from memgen.data.own_images import RawImages, find_images, has_images, images_of_array, read_folder
 from memgen.data.own_tables import (
@@ -69,29 +70,6 @@ def read_table(path: Path, header: str, expected: Expected) -> RawTable:
         raise error if str(path) in str(error) else MemgenError(f"{path}: {error}") from None
 
 
-def read_feather(path: Path, header: str, expected: Expected) -> RawTable:
-    try:
-        import pyarrow
-    except ImportError:
-        raise MemgenError(f"{path}: feather files need pyarrow; {INSTALL}") from None
-    most = max(ALWAYS_EXPANDED, EXPANSION * path.stat().st_size)
-    try:
-        batches, total = [], 0
-        with pyarrow.OSFile(str(path)) as file, pyarrow.ipc.open_file(file) as reader:
-            for i in range(reader.num_record_batches):
-                batches.append(reader.get_batch(i))
-                total += batches[-1].nbytes
-                if total > most:
-                    raise MemgenError(f"it expands to more than {EXPANSION} times its size")
-            table = pyarrow.Table.from_batches(batches, reader.schema)
-        table.validate(full=True)
-    except MemoryError:
-        raise
-    except Exception as error:  # pyarrow raises errors of many types for damaged files
-        raise MemgenError(f"cannot read {path} as a feather file: {reason(error)}") from None
-    return table_of_arrow(path, table)
-
-
 def read_excel(path: Path, header: str, expected: Expected) -> RawTable:
     """The first sheet, whose first row has names, unless `header` is no."""
     try:
@@ -119,7 +97,7 @@ TABLES: dict[str, Callable[[Path, str, Expected], RawTable]] = {
     ".csv": read_csv,
     ".tsv": read_csv,
     ".parquet": lambda path, header, expected: read_parquet(path),
-    ".feather": read_feather,
+    ".feather": lambda path, header, expected: table_of_arrow(path, read_feather_table(path)),
     ".xlsx": read_excel,
 }
 """Ending of a table -> what reads it."""

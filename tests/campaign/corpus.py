@@ -6,7 +6,9 @@ import gzip
 import io
 import struct
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -23,6 +25,8 @@ ENDINGS = {
     "csv": ".csv",
     "tsv": ".tsv",
     "parquet": ".parquet",
+    "feather": ".feather",
+    "images": ".idx.gz",
     "npy": ".npy",
     "stored": ".npy",
     "npz": ".npz",
@@ -46,9 +50,11 @@ def corpus(folder: Path) -> Corpus:
     """Good files of every kind; a run is trained in the folder, which takes a second or two."""
     run = trained(folder)
     return {
-        "csv": [text.encode() for text in (table(), table("no names"), table("quotes"), table("wide"))],
+        "csv": [text.encode() for text in [table(style) for style in STYLES]],
         "tsv": [table().replace(",", "\t").encode()],
         "parquet": parquets(),
+        "feather": feathers(),
+        "images": [gzip.compress(idx(), 1, mtime=0)],
         "npy": arrays(),
         "stored": arrays()[::2],
         "npz": archives(),
@@ -63,6 +69,10 @@ def corpus(folder: Path) -> Corpus:
     }
 
 
+STYLES = ("", "no names", "quotes", "wide", "written")
+"""Of tables; the last one has dates, codes with leading zeros, separators and spellings of truth values."""
+
+
 def table(style: str = "") -> str:
     """Numbers, counts, text and missing cells."""
     random = np.random.default_rng(0)
@@ -73,25 +83,43 @@ def table(style: str = "") -> str:
         rows = [[row[0], row[2]] for row in rows[1:]]
     if style == "quotes":
         rows = [[f'"{cell}"' if i % 2 else cell for i, cell in enumerate(row)] for row in rows]
+    if style == "written":
+        extra = [["born", "code", "income", "member"]]
+        extra += [
+            [f"{i % 28 + 1:02}.0{i % 9 + 1}.19{60 + i}", f"0{i % 3}7", f"{i},{i:03}.50", "yYn"[i % 3]]
+            for i in range(ROWS)
+        ]
+        rows = [[f'"{cell}"' for cell in [*row, *more]] for row, more in zip(rows, extra, strict=True)]
     if style == "wide":
         rows = [[cell for _ in range(10) for cell in row[2:3]] for row in rows[1:]]
     end = "\r\n" if style == "quotes" else "\n"
     return end.join(",".join(row) for row in rows) + end
 
 
-def parquets() -> list[bytes]:
+def frame() -> Any:
     import pyarrow
-    import pyarrow.parquet
 
     numbers = pyarrow.array([None if i % 7 == 0 else i / 3 for i in range(ROWS)])
     texts = pyarrow.array(["abc"[i % 3] for i in range(ROWS)])
-    contents = []
-    for compression in ("none", "snappy"):
-        content = io.BytesIO()
-        frame = pyarrow.table({"size": numbers, "kind": texts, "coded": texts.dictionary_encode()})
-        pyarrow.parquet.write_table(frame, content, compression=compression)
-        contents.append(content.getvalue())
-    return contents
+    return pyarrow.table({"size": numbers, "kind": texts, "coded": texts.dictionary_encode()})
+
+
+def parquets() -> list[bytes]:
+    import pyarrow.parquet
+
+    return [written(pyarrow.parquet.write_table, compression) for compression in ("none", "snappy")]
+
+
+def feathers() -> list[bytes]:
+    import pyarrow.feather
+
+    return [written(pyarrow.feather.write_feather, compression) for compression in ("uncompressed", "lz4", "zstd")]
+
+
+def written(write: Callable[..., Any], compression: str) -> bytes:
+    content = io.BytesIO()
+    write(frame(), content, compression=compression)
+    return content.getvalue()
 
 
 def npy(values: object) -> bytes:

@@ -208,6 +208,7 @@ KNOWING: dict[str, Mutation] = {
     "png": png,
     "npz": npz,
     "idx": idx,
+    "images": idx,
     "model": tensors,
     "checkpoint": tensors,
     "estimator": tensors,

@@ -49,6 +49,13 @@ def tables(path: Path, base: Path) -> None:
         data.write(output, data.x.nan_to_num(0.0))
 
 
+def rows(path: Path, base: Path) -> None:
+    """To train on."""
+    from memgen.data.own import read_own
+
+    read_own(path)
+
+
 def stored(path: Path, base: Path) -> None:
     """Rows that are read while they are used."""
     from memgen.core.batch import pieces
@@ -142,6 +149,7 @@ def command(*arguments: str) -> None:
 READERS: dict[str, Callable[[Path, Path], None]] = {
     **dict.fromkeys(("csv", "tsv", "parquet", "npy", "npz"), tables),
     **dict.fromkeys(("png", "tiff"), pictures),
+    **dict.fromkeys(("feather", "images"), rows),
     "stored": stored,
     "idx": idx,
     "toml": recipes,
