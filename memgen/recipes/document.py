@@ -72,7 +72,8 @@ def _depth(text: str) -> int:
     for bracket in re.findall(r"[\[\]{}]", bare):
         depth += 1 if bracket in "[{" else -1
         deepest = max(deepest, depth)
-    dots = max((part.count(".") for part in re.findall(r"[\w-]+(?:\s*\.\s*[\w-]+)+", bare)), default=0)
+    # A match begins where a word does: from every letter of a long word the search would take quadratic time.
+    dots = max((part.count(".") for part in re.findall(r"(?<![\w-])[\w-]+(?:\s*\.\s*[\w-]+)+", bare)), default=0)
     return max(deepest, dots + 1)
 
 

@@ -64,7 +64,7 @@ def check_progress(
     steps = len(sizes[stage])
     _require(0 <= epoch <= epochs[stage], f"stage {stage} has no epoch {epoch}")
     _require(0 <= step <= steps, f"an epoch has no step {step}")
-    _require(math.isfinite(seconds) and seconds >= 0, "seconds is no time")
+    _require(0 <= seconds < math.inf, "seconds is no time")
     t = int(tensors["steps"])
     _require(t == epoch * steps + step, f"{t} steps are not {epoch} epochs and {step} steps")
     if any(name.startswith(BEST) for name in tensors):
