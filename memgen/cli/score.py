@@ -44,6 +44,9 @@ MOST = 100_000
     help="Training rows to which a row is compared (default 1000; 0: none).",
 )
 @click.option("--columns", is_flag=True, help="Also score each column of a table given the others (takes longer).")
+@click.option(
+    "--quick", is_flag=True, help="With --columns: score all columns with the same samples, as the page does."
+)
 @click.option("--header", default="auto", type=click.Choice(("auto", "yes", "no")), help="Of a table (default auto).")
 @overwrite_option("FILE.csv")
 @shardable
@@ -58,6 +61,7 @@ def command(
     most: int,
     reference: int,
     columns: bool,
+    quick: bool,
     header: str,
     overwrite: bool,
     sharding: Sharding,
@@ -77,6 +81,8 @@ def command(
         check_output(output, ".csv", overwrite)
     if output.exists() and source.exists() and output.samefile(source):
         raise MemgenError(f"{output} is the input itself; choose another -o")
+    if quick and not columns:
+        raise MemgenError("--quick goes with --columns")
     if until is not None and most < samples:
         raise MemgenError(f"--most {most:,} is less than --samples {samples:,}")
 
@@ -86,5 +92,5 @@ def command(
     from memgen.runs.session import choose_device
 
     saved = read_model(path, choose_device(device))
-    how = Scoring(samples, until, most, seed, reference, columns)
+    how = Scoring(samples, until, most, seed, reference, columns, quick)
     return score_input(Scorer(saved, how, sharding, path), source, output, header)

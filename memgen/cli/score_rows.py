@@ -16,6 +16,7 @@ from memgen.core.batch import Batch, chunks
 from memgen.runs.modelfile import Saved
 from memgen.runs.progress import Progress
 from memgen.runs.shards import Layout, ShardFile, Tensors
+from memgen.tasks.columns import quick_column_scores
 from memgen.tasks.scoring import ROWS, RowScores, column_scores, join, scores_of_rows
 
 
@@ -30,6 +31,8 @@ class Scoring(NamedTuple):
     """The number of training rows that a row is compared to."""
     columns: bool = False
     """Whether each column is scored given the others."""
+    quick: bool = False
+    """Whether all columns are scored with the same samples."""
 
 
 class Scored(NamedTuple):
@@ -119,7 +122,11 @@ def conditional(saved: Saved, scored: Scored, how: Scoring, what: str) -> Float6
     parts = []
     with Progress(what, len(rows), "row") as progress:
         for part in chunks(rows, ROWS):
-            own = rows.rows(part)
-            parts.append(column_scores(saved.model, own, log_p[part], how.samples, seed=how.seed, keys=keys[part]))
+            own, seed, of_rows = rows.rows(part), how.seed, keys[part]
+            parts.append(
+                quick_column_scores(saved.model, own, how.samples, seed=seed, keys=of_rows)
+                if how.quick
+                else column_scores(saved.model, own, log_p[part], how.samples, seed=seed, keys=of_rows)
+            )
             progress.to(part.stop)
     return torch.cat(parts)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from memgen.cli.main import main
+from memgen.core.batch import Batch
+from memgen.data.incomplete import read_incomplete
+from memgen.runs.run import read_model
+from memgen.tasks.columns import quick_column_scores
 from tests.command import refused
 
 SMALL = ["model.hidden=[8]", "model.latent=3", "model.slots=[4]", "training.epochs=2"]
@@ -41,6 +46,34 @@ def test_merged_shards_are_the_table_of_one_process(
     assert main(merge) == 0
     assert (tmp_path / "many.csv").read_bytes() == (tmp_path / "one.csv").read_bytes()
     assert len((tmp_path / "one.csv").read_text().splitlines()) == 72
+
+
+def test_quick_scores_of_columns_are_those_of_the_page(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page calls quick_column_scores."""
+    (tmp_path / "new.csv").write_text("town,height,weight\nBern,0.1,0.2\nChur,9.0,0.3\n")
+    arguments = [
+        "score",
+        str(home / "run"),
+        "--input",
+        str(tmp_path / "new.csv"),
+        "--samples",
+        "50",
+        "--reference",
+        "9",
+    ]
+    refused(capsys, [*arguments, "--quick", "-o", str(tmp_path / "s.csv")], "--quick goes with --columns")
+    assert main([*arguments, "--columns", "--quick", "-o", str(tmp_path / "s.csv")]) == 0
+    model = read_model(home / "run").model
+    columns = read_model(home / "run").form.columns
+    assert columns is not None
+    x = read_incomplete(tmp_path / "new.csv", 3, (), 1, True, "auto", columns).x
+    expected = quick_column_scores(model, Batch.of(x), 50)
+    rows = list(csv.DictReader((tmp_path / "s.csv").read_text().splitlines()))
+    actual = [[float(row[f"log_p of {name}"]) for name in ("town", "height", "weight")] for row in rows]
+    np.testing.assert_allclose(actual, expected, atol=1e-3)
+    assert rows[1]["least_expected"] == "height"
 
 
 def test_shards_of_other_settings_are_not_merged(
