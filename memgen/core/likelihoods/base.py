@@ -192,6 +192,29 @@ class Head(nn.Module):
         return expected
 
 
+class Standardised(Head):
+    """A head whose columns are standardised inside the model: the input of Q is (x - shift) / scale, with mean and
+    deviation of the training rows."""
+
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(self, columns: int) -> None:
+        super().__init__(columns)
+        self.register_buffer("shift", torch.zeros(columns))
+        self.register_buffer("scale", torch.ones(columns))
+
+    def encode(self, x: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
+        return (x - self.shift) / self.scale
+
+    def measured(self, x: Float[Tensor, "rows columns"]) -> tuple[Float[Tensor, "rows columns"]]:
+        return (x,)
+
+    def set_units(self, units: Sequence[Unit]) -> None:
+        self.shift.copy_(units[0].mean)
+        self.scale.copy_(units[0].deviation)
+
+
 @torch.no_grad()
 def set_linear(linear: nn.Linear, weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs"]) -> None:
     """Give the last inputs these weights, and all other inputs weight zero."""

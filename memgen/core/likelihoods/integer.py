@@ -12,8 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from memgen.core.layers import linear
-from memgen.core.likelihoods.base import Head, IndependentColumns, set_linear
-from memgen.core.likelihoods.units import Unit
+from memgen.core.likelihoods.base import IndependentColumns, Standardised, set_linear
 
 LOGISTIC = math.sqrt(3) / math.pi
 """The scale of a logistic distribution of unit variance."""
@@ -58,11 +57,9 @@ class IntegerColumns(IndependentColumns):
         return torch.round(x / self.step) * self.step
 
 
-class Integer(Head):
+class Integer(Standardised):
     """Two linear maps: to the location and to log s, in units of the standard deviation of training rows."""
 
-    shift: Tensor
-    scale: Tensor
     step: Tensor
 
     def __init__(self, features: int, steps: Sequence[float], floor: float = 0.0) -> None:
@@ -70,23 +67,11 @@ class Integer(Head):
         self.floor = floor
         self.location = linear(features, len(steps))
         self.log_scale = linear(features, len(steps))
-        self.register_buffer("shift", torch.zeros(len(steps)))
-        self.register_buffer("scale", torch.ones(len(steps)))
         self.register_buffer("step", torch.tensor(steps, dtype=torch.float32), persistent=False)
 
     def forward(self, h: Float[Tensor, "*rows features"]) -> IntegerColumns:
         scale = LOGISTIC * self.scale * (torch.exp(self.log_scale(h)) + self.floor) + NARROWEST * self.step
         return IntegerColumns(self.shift + self.scale * self.location(h), scale, self.step)
-
-    def encode(self, x: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
-        return (x - self.shift) / self.scale
-
-    def measured(self, x: Float[Tensor, "rows columns"]) -> tuple[Float[Tensor, "rows columns"]]:
-        return (x,)
-
-    def set_units(self, units: Sequence[Unit]) -> None:
-        self.shift.copy_(units[0].mean)
-        self.scale.copy_(units[0].deviation)
 
     def start(self, weight: Float[Tensor, "columns features"], mean: Float[Tensor, " columns"], sigma: float) -> None:
         set_linear(self.location, weight, mean)

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from memgen.core.layers import linear
-from memgen.core.likelihoods.base import Head, set_linear
+from memgen.core.likelihoods.base import Standardised, set_linear
 from memgen.core.likelihoods.categorical import CategoricalColumns, check_codes
 from memgen.core.likelihoods.integer import LOGISTIC
-from memgen.core.likelihoods.units import Unit
 
 FIRST, LAST = -2.0, 2.0
 """The first and the last cut point before training."""
 
 
-class Ordinal(Head):
+class Ordinal(Standardised):
     """The ordered logit (McCullagh, 1980): a linear map to a location m, and cut points c_0 < c_1 < ... of each column:
 
     P(x <= k) = S(c_k - m), S = sigmoid. The input of Q is the standardised code, one number per column.
@@ -28,9 +25,6 @@ class Ordinal(Head):
     tensor([[1., 1.]], grad_fn=<SumBackward1>)
     """
 
-    shift: Tensor
-    scale: Tensor
-
     def __init__(self, features: int, columns: int, levels: int) -> None:
         super().__init__(columns)
         self.levels = levels
@@ -38,8 +32,7 @@ class Ordinal(Head):
         gap = torch.tensor((LAST - FIRST) / max(1, levels - 2))
         self.first = nn.Parameter(torch.full((columns,), FIRST if levels > 2 else 0.0))
         self.gaps = nn.Parameter(inverse_softplus(gap).expand(columns, max(0, levels - 2)).clone())
-        self.register_buffer("shift", torch.full((columns,), (levels - 1) / 2))
-        self.register_buffer("scale", torch.ones(columns))
+        self.shift.fill_((levels - 1) / 2)
 
     @property
     def cuts(self) -> Float[Tensor, "columns levels_1"]:
@@ -55,18 +48,8 @@ class Ordinal(Head):
         log_p = F.pad(F.logsigmoid(distance), (0, 1)) + F.pad(F.logsigmoid(-distance), (1, 0)) + F.pad(inner, (1, 1))
         return CategoricalColumns(log_p)
 
-    def encode(self, x: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
-        return (x - self.shift) / self.scale
-
     def check(self, x: Float[Tensor, "*rows columns"]) -> None:
         check_codes(x, self.levels, "an ordinal column")
-
-    def measured(self, x: Float[Tensor, "rows columns"]) -> tuple[Float[Tensor, "rows columns"]]:
-        return (x,)
-
-    def set_units(self, units: Sequence[Unit]) -> None:
-        self.shift.copy_(units[0].mean)
-        self.scale.copy_(units[0].deviation)
 
     def start(self, weight: Float[Tensor, "columns features"], mean: Float[Tensor, " columns"], sigma: float) -> None:
         """A logistic distribution of deviation sigma around the standardised code mean + weight h, cut halfway between

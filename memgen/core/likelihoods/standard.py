@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from memgen.core.likelihoods.base import Head, IndependentColumns, set_linear
+from memgen.core.likelihoods.base import Head, IndependentColumns, Standardised, set_linear
 from memgen.core.likelihoods.gaussian import Gaussian, GaussianColumns
 from memgen.core.likelihoods.units import Unit
 from memgen.errors import MemgenError
@@ -43,34 +43,19 @@ class ScaledColumns(IndependentColumns):
         return self.y.cdf((x - self.shift) / self.scale)
 
 
-class Real(Head):
+class Real(Standardised):
     """x = shift + scale * y with y Gaussian: shift and scale are the mean and the standard deviation of training rows.
 
     The input of Q is y; the density is that of x. sigma >= floor * scale, which prevents an infinite density of columns
     with whole or repeated numbers.
     """
 
-    shift: Tensor
-    scale: Tensor
-
     def __init__(self, features: int, columns: int, floor: float = 0.0) -> None:
         super().__init__(columns)
         self.inner = Gaussian(features, columns, floor)
-        self.register_buffer("shift", torch.zeros(columns))
-        self.register_buffer("scale", torch.ones(columns))
 
     def forward(self, h: Float[Tensor, "*rows features"]) -> ScaledColumns:
         return ScaledColumns(self.inner(h), self.shift, self.scale)
-
-    def encode(self, x: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
-        return (x - self.shift) / self.scale
-
-    def measured(self, x: Float[Tensor, "rows columns"]) -> tuple[Float[Tensor, "rows columns"]]:
-        return (x,)
-
-    def set_units(self, units: Sequence[Unit]) -> None:
-        self.shift.copy_(units[0].mean)
-        self.scale.copy_(units[0].deviation)
 
     def start(self, weight: Float[Tensor, "columns features"], mean: Float[Tensor, " columns"], sigma: float) -> None:
         set_linear(self.inner.mean, weight, mean)
