@@ -151,7 +151,7 @@ def run_lines(path: Path, block: str) -> None:
         elif words[:2] == ["python", "-m"]:
             assert find_spec(words[2]) is not None, line
         else:
-            assert words[0] in ("pip", "git", "cd"), f"{path.name}: nobody checks {line!r}"
+            assert words[0] in ("pip", "git", "cd"), f"{path.name}: no test checks {line!r}"
 
 
 def run_memgen(arguments: list[str]) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 RENDEZVOUS = 300
-"""Seconds until ranks that do not meet are an error."""
+"""Seconds until ranks that do not reach each other are an error."""
 POLL = 0.02
 """Seconds between looks into the store."""
 MEETING = "start all ranks, on machines that reach each other; --timeout says how long to wait"
@@ -55,7 +55,7 @@ def neighbours() -> int:
 
 
 def join(device: str, seconds: int) -> Ranks | None:
-    """Meet the other ranks, to train together; None if this process works alone. A rank uses the GPU of its number on
+    """Join the other ranks, to train together; None if this process works alone. A rank uses the GPU of its number on
     this machine."""
     from memgen.training.distributed import Ranks
 
@@ -64,10 +64,10 @@ def join(device: str, seconds: int) -> Ranks | None:
         return None
     if device.startswith("cuda"):
         choose_gpu(device)
-    return Ranks.join(meet(rank, store(seconds), seconds), rank.index, rank.size, device, seconds)
+    return Ranks.join(store_of_attempt(rank, store(seconds), seconds), rank.index, rank.size, device, seconds)
 
 
-def meet(rank: Rank, shared: Store, seconds: float) -> Store:
+def store_of_attempt(rank: Rank, shared: Store, seconds: float) -> Store:
     """A store for the present attempt of these ranks, once all of them are there.
 
     torchrun keeps one store for all attempts, so what an attempt that was killed has left in it is still there. Rank 0

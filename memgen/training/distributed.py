@@ -55,7 +55,7 @@ class Ranks:
 
     @staticmethod
     def join(store: Store, index: int, size: int, device: torch.device | str, seconds: int) -> Ranks:
-        """Meet the other processes. A process that waits longer than `seconds` for another raises an error."""
+        """Join the process group. A process that waits longer than `seconds` for another raises an error."""
         device = torch.device(device)
         backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
         try:
@@ -64,7 +64,7 @@ class Ranks:
             )
         except (RuntimeError, ValueError) as error:
             raise MemgenError(
-                f"rank {index} has not met all {size} ranks within {seconds} s ({reason(error)}); start all of them on "
+                f"rank {index} has not reached {size} ranks within {seconds} s ({reason(error)}); start all of them on "
                 "machines that reach each other"
             ) from None
         assert dist.group.WORLD is not None

@@ -37,7 +37,7 @@ def answer(cache: Path, **settings: str) -> tuple[bool, list[str]]:
 
 
 def test_a_machine_with_a_compiler_has_the_library() -> None:
-    """Else all tests of it would be skipped, and nobody would know that it no longer compiles."""
+    """Else all tests of it would be skipped, and a library that no longer compiles would go unnoticed."""
     if sys.platform == "linux" and shutil.which("cc") and os.environ.get("MEMGEN_NATIVE") != "0":
         assert library.library() is not None
     assert library.serves(torch.zeros(3)) == (library.library() is not None)
@@ -74,7 +74,7 @@ def test_a_compiler_that_does_not_work_is_one_line(compiler: str, word: str, tmp
 
 @needs_library
 def test_a_cache_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
-    """Whoever can write there could have us load any code."""
+    """Another user who can write there could have memgen load any code."""
     for folder in (tmp_path / "open", tmp_path / "half" / "native"):
         folder.mkdir(parents=True)
         folder.chmod(0o777 if folder.name == "open" else 0o775)

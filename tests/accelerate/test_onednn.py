@@ -47,7 +47,7 @@ def test_values_and_gradients_are_those_of_float64(rows: tuple[int, ...], bias: 
         torch.testing.assert_close(a.grad.double(), b.grad, atol=1e-5, rtol=1e-5)
 
 
-def test_only_the_gradients_that_somebody_wants_are_made() -> None:
+def test_only_the_gradients_that_are_needed_are_made() -> None:
     h, W, b = tensors((4, 3), (5, 3), (5,))
     linear(h.detach(), W.detach(), b).sum().backward()
     assert (h.grad, W.grad) == (None, None)

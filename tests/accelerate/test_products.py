@@ -56,7 +56,7 @@ def test_products_in_every_layout_and_of_every_remainder(across: tuple[bool, boo
 @needs_blas
 @pytest.mark.parametrize("own", [True, False])
 def test_small_and_large_products_where_there_are_several_threads(own: bool) -> None:
-    """The small one is done by this thread alone, the large one by torch's; and all are where nobody wants our own."""
+    """Small products are computed by this thread, large ones by torch's; without the library's own, all are BLAS's."""
     torch.manual_seed(0)
     threads = torch.get_num_threads()
     torch.set_num_threads(2)

@@ -161,7 +161,7 @@ def test_a_step_for_more_threads_than_there_are_is_planned_anew() -> None:
 
 @needs_kernels
 def test_a_step_leaves_no_memory_behind() -> None:
-    """Whoever lets go of it has the memory of all its matrices at once: at K = 50 that is a lot."""
+    """A step that is deleted frees all its matrices at once: at K = 50 they are large."""
     model, recipe = case(MEMORY)
     step = PlannedStep(model, recipe.objective, 1, 11)
     references = [weakref.ref(worker) for worker in step.workers]

@@ -42,7 +42,7 @@ def test_recipes_that_do_not_fit(settings: list[str]) -> None:
 
 @needs_kernels
 def test_models_that_do_not_fit() -> None:
-    """Whatever somebody has made of a model, autograd knows what it means."""
+    """Models that were changed are computed by autograd."""
     model, recipe = case(MEMORY)
     objective = recipe.objective
     assert supports(model, objective)
@@ -65,7 +65,7 @@ def test_models_that_do_not_fit() -> None:
         "another norm": lambda m: setattr(m.q[0].layers[0], "norm", torch.nn.BatchNorm1d(19)),
         "layers of other sizes than Q's": lambda m: setattr(m, "p", other_sizes().p),
         "more inputs than x": lambda m: setattr(m.q[0].layers[0], "linear", torch.nn.Linear(70, 19)),
-        "slots that nobody asks for": lambda m: setattr(m.p[0].layers[0], "memory", Memory(13, 9)),
+        "a memory of another size": lambda m: setattr(m.p[0].layers[0], "memory", Memory(13, 9)),
         "a floor in Q": lambda m: setattr(m.q[0].head, "floor", 0.1),
     }
     for name, change in changes.items():
@@ -76,7 +76,7 @@ def test_models_that_do_not_fit() -> None:
 
 @needs_kernels
 def test_a_step_is_not_taken_where_autograd_would_do_otherwise() -> None:
-    """Whoever freezes a parameter, switches a part to evaluation or hooks something does so in the middle of things."""
+    """A parameter is frozen, a part switched to evaluation or something hooked in the middle of things."""
     model, recipe = case(MEMORY)
     planned, batch = PlannedSteps(), rows(model)
 
@@ -113,7 +113,7 @@ def test_a_step_is_not_taken_where_autograd_would_do_otherwise() -> None:
 
 @needs_kernels
 @pytest.mark.parametrize("settings", [MEMORY, KEYS])
-def test_training_takes_the_planned_step_unless_somebody_looks_on(settings: list[str]) -> None:
+def test_training_takes_the_planned_step_unless_a_part_is_hooked(settings: list[str]) -> None:
     """Both ways lead to the same weights, and a hook sees every pass."""
     models, seen = [], []
     for hooked in (False, True):

@@ -119,5 +119,5 @@ def test_encoding_there_and_back() -> None:
     for one in (encoder, short):
         pd.testing.assert_frame_equal(one.decode(one.encode(x))[list(x)].astype(x.dtypes), x)
     missing = np.random.default_rng(0).random(x.shape) < 0.3
-    holes = imputation.Encoder.of(x.mask(missing)).encode(x.mask(missing))
-    np.testing.assert_array_equal(np.isnan(holes), missing[:, [0, 1, 2, 2, 2]])
+    incomplete = imputation.Encoder.of(x.mask(missing)).encode(x.mask(missing))
+    np.testing.assert_array_equal(np.isnan(incomplete), missing[:, [0, 1, 2, 2, 2]])

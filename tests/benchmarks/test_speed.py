@@ -112,7 +112,7 @@ def test_a_command_that_fails_is_not_a_time() -> None:
         startup.run(["-c", "1 / 0"])
 
 
-def test_tables_have_the_columns_that_somebody_fills() -> None:
+def test_tables_have_the_columns_that_have_values() -> None:
     timed = Record(
         "steps", "memgen", {"K": 1}, "step", Spread(0.02, 0.01, 0.03), 0.01, flops=2e9, faster_than={"b": 1.5}
     )

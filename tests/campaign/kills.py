@@ -27,7 +27,7 @@ from tests.runs.child import child
 
 FORK = multiprocessing.get_context("forkserver")
 PATIENCE = 180
-"""Seconds for a command that nobody kills."""
+"""Seconds for a command that is not killed."""
 SMALL = (
     "training.evaluate_rows=20",
     "training.batch_size=20",
@@ -258,7 +258,7 @@ class Victim:
         if code != 0 or "Traceback" in log:
             raise Damage(f"{self.scenario.name}: exit code {code}: {log[-2000:]}")
         if self.scenario.end(self.folder) != self.reference:
-            raise Damage(f"{self.scenario.name}: the end differs from that of a command that nobody killed")
+            raise Damage(f"{self.scenario.name}: the end differs from that of a command that was not killed")
         tally.ends[self.scenario.name] += 1
         self._renew()
 

@@ -91,7 +91,7 @@ def test_all_methods_of_a_model_stand_side_by_side(
     assert all(row["mse"] > 0 and row["log_p"] < 0 for row in rows)
 
 
-def holes(n: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
+def incomplete(n: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
     x = memgen.dataset("digits").fixed("test", n).x
     missing = missing_entries("rand-0.3", (8, 8), 64, n)
     missing[0] = False
@@ -101,7 +101,7 @@ def holes(n: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
 def test_a_table_comes_back_completed_with_its_text(
     runs: dict[str, Path], here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    x, missing = holes()
+    x, missing = incomplete()
     rows = [
         ["" if m else f"{v:.3f}" for v, m in zip(*pair, strict=True)]
         for pair in zip(x.tolist(), missing.tolist(), strict=True)

@@ -96,12 +96,12 @@ def test_a_missing_category_becomes_the_likeliest_one() -> None:
     model, recipe = small("training.epochs=60", "training.rate=0.01", "objective.samples=5")
     for _ in fit(model, Batch.of(x), recipe):
         pass
-    holes = x[:100].clone()
-    holes[:, 1] = torch.nan
-    result = impute(model, Batch(holes, ~holes.isnan()), steps=50)
+    incomplete = x[:100].clone()
+    incomplete[:, 1] = torch.nan
+    result = impute(model, Batch(incomplete, ~incomplete.isnan()), steps=50)
     assert set(result.mean[:, 1].tolist()) <= {0.0, 1.0, 2.0}
     assert (result.mean[:, 1] == x[:100, 1]).double().mean() > 0.7
-    drawn = impute(model, Batch(holes, ~holes.isnan()), "mwg", steps=20, draws=1).draws[0]
+    drawn = impute(model, Batch(incomplete, ~incomplete.isnan()), "mwg", steps=20, draws=1).draws[0]
     check_values(model.likelihood, drawn.float())
 
 

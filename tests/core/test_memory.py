@@ -101,7 +101,7 @@ def test_hooks_look_between_the_parts_and_silence_a_memory() -> None:
 
 
 def test_shapes_in_signatures_are_checked_in_this_test_run() -> None:
-    """Else every annotation in memgen would be a comment that nobody reads."""
+    """Else every annotation in memgen would be an unchecked comment."""
     with pytest.raises(TypeCheckError):
         COMPOSITIONS["mlp"](4)(torch.rand(5, 4), torch.rand(6, 4))
 

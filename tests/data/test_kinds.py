@@ -24,7 +24,7 @@ def kind(values: np.ndarray[Any, Any], given: str | None = None) -> str:
 INFERRED = {
     "two texts": (objects("m", "f", None, "m"), "binary"),
     "truth values": (np.array([True, True]), "binary"),
-    "truth values with holes": (objects(True, None, False), "binary"),
+    "truth values with missing ones": (objects(True, None, False), "binary"),
     "texts": (objects(*"abcabcabc"), "categorical"),
     "numpy texts": (np.array(list("abcabcabc")), "categorical"),
     "one text": (objects("a", "a", None), "categorical"),

@@ -114,7 +114,7 @@ def test_pixels_with_alpha_0_are_missing(tmp_path: Path) -> None:
     assert whole(read_own(tmp_path), 12).isnan().nonzero().tolist() == [[3, 15], [3, 16], [3, 17]]
     assert whole(read_own(tmp_path, size=(4, 3)), 12).isnan().sum() == 3
     refused(tmp_path, "03.png has missing pixels", size=(2, 2))
-    for name in TWELVE:  # holes say nothing about levels
+    for name in TWELVE:  # missing values say nothing about levels
         Image.fromarray(
             np.dstack([np.full((4, 3), 99 * (1 - alpha // 255), np.uint8) * (alpha == 0), alpha]), "LA"
         ).save(tmp_path / name)

@@ -17,7 +17,7 @@ def numbers(n: int = 80, d: int = 4, seed: int = 0) -> NDArray[np.float64]:
 
 
 def people(n: int = 80, seed: int = 0) -> Any:
-    """Columns of every kind, with holes."""
+    """Columns of every kind, with missing values."""
     rng = np.random.default_rng(seed)
     t = rng.normal(size=n)
     frame = pd.DataFrame(

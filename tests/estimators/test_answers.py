@@ -40,9 +40,9 @@ def test_kinds_are_seen_and_can_be_given(density: MemDensity) -> None:
         MemDensity(kinds="natural", **QUICK).fit(people())
 
 
-@pytest.mark.parametrize("holes", [False, True])
-def test_a_rows_answer_does_not_depend_on_the_rows_beside_it(density: MemDensity, holes: bool) -> None:
-    X = people() if holes else people().dropna()
+@pytest.mark.parametrize("incomplete", [False, True])
+def test_a_rows_answer_does_not_depend_on_the_rows_beside_it(density: MemDensity, incomplete: bool) -> None:
+    X = people() if incomplete else people().dropna()
     order = np.random.default_rng(1).permutation(len(X))
     for method in (density.score_samples, density.transform):
         whole = method(X)
@@ -150,22 +150,22 @@ def test_incomplete_rows_are_scored_rightly_by_a_model_of_complete_ones() -> Non
     X = numbers(300, 4)
     density = MemDensity(random_state=0, n_samples=1000, epochs=3).fit(X)
     assert density.linear_
-    holes = X[:20].copy()
-    holes[:, [1, 3]] = np.nan
+    incomplete = X[:20].copy()
+    incomplete[:, [1, 3]] = np.nan
     mean, covariance = X.mean(0)[[0, 2]], np.cov(X.T, bias=True)[np.ix_([0, 2], [0, 2])]
     truth = multivariate_normal(mean, covariance).logpdf(X[:20][:, [0, 2]])
-    assert np.abs(density.score_samples(holes) - truth).mean() < 1
+    assert np.abs(density.score_samples(incomplete) - truth).mean() < 1
 
 
 def test_missing_numbers_become_their_conditional_mean() -> None:
     X = numbers(300, 4)
     imputer = MemImputer(random_state=0, n_samples=400, epochs=3).fit(X)
-    holes = X[:20].copy()
-    holes[:, 3] = np.nan
+    incomplete = X[:20].copy()
+    incomplete[:, 3] = np.nan
     S, m = np.cov(X.T, bias=True), X.mean(0)
     truth = m[3] + (X[:20, :3] - m[:3]) @ np.linalg.solve(S[:3, :3], S[:3, 3])
     spread = np.sqrt(S[3, 3] - S[3, :3] @ np.linalg.solve(S[:3, :3], S[:3, 3]))
-    assert np.abs(imputer.transform(holes)[:, 3] - truth).mean() < 0.7 * spread
+    assert np.abs(imputer.transform(incomplete)[:, 3] - truth).mean() < 0.7 * spread
 
 
 def test_few_rows_get_a_linear_model() -> None:

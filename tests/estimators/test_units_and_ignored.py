@@ -54,13 +54,13 @@ def test_units_of_a_column_change_log_p_by_a_constant(early_stopping: bool) -> N
 
 def test_filled_and_drawn_values_are_as_the_columns_have_them() -> None:
     x = frame()
-    holes = x.copy().astype({"age": "Int64"})
+    incomplete = x.copy().astype({"age": "Int64"})
     hidden = np.random.default_rng(1).random(x.shape) < 0.3
     hidden[:, 0] = False
-    holes = holes.mask(hidden)
+    incomplete = incomplete.mask(hidden)
     imputer = MemImputer(ignore=["name"], sample_posterior=True, **SETTINGS).set_output(transform="pandas")
-    filled = imputer.fit(holes).transform(holes)
-    drawn = MemDensity(ignore=["name"], **SETTINGS).fit(holes).sample(300, random_state=1)
+    filled = imputer.fit(incomplete).transform(incomplete)
+    drawn = MemDensity(ignore=["name"], **SETTINGS).fit(incomplete).sample(300, random_state=1)
     assert imputer.columns_.kinds[4:6] == ("integer", "date")
     assert list(filled["name"]) == list(x["name"])
     assert list(drawn.columns) == list(x.columns)[1:]
@@ -70,27 +70,27 @@ def test_filled_and_drawn_values_are_as_the_columns_have_them() -> None:
         assert (rows["day"] == rows["day"].dt.normalize()).all()
         assert np.allclose(rows["price"].astype(float), rows["price"].astype(float).round(2), atol=1e-12)
         for name in list(x.columns)[1:]:
-            known = holes[name].dropna()
+            known = incomplete[name].dropna()
             assert known.min() <= rows[name].min(), name
             assert rows[name].max() <= known.max(), name
     for name in x.columns:
-        seen = ~holes[name].isna()
-        assert (filled[name][seen] == holes[name][seen]).all()
+        seen = ~incomplete[name].isna()
+        assert (filled[name][seen] == incomplete[name][seen]).all()
 
 
 def test_ignored_columns_of_an_array_and_of_a_saved_estimator(tmp_path: Path) -> None:
     x = frame()[["height", "income", "gain"]].to_numpy()
-    holes = x.copy()
-    holes[:10, 2] = np.nan
-    holes[5, 1] = np.nan
-    imputer = MemImputer(ignore=["x1"], add_indicator=True, **SETTINGS).fit(holes)
-    filled = imputer.transform(holes)
-    np.testing.assert_array_equal(filled[:, 1], holes[:, 1])
+    incomplete = x.copy()
+    incomplete[:10, 2] = np.nan
+    incomplete[5, 1] = np.nan
+    imputer = MemImputer(ignore=["x1"], add_indicator=True, **SETTINGS).fit(incomplete)
+    filled = imputer.transform(incomplete)
+    np.testing.assert_array_equal(filled[:, 1], incomplete[:, 1])
     assert not np.isnan(filled[:, [0, 2]]).any()
     assert list(imputer.get_feature_names_out()) == ["x0", "x1", "x2", "missingindicator_x2"]
-    np.testing.assert_array_equal(filled[:, 3], np.isnan(holes[:, 2]))
+    np.testing.assert_array_equal(filled[:, 3], np.isnan(incomplete[:, 2]))
     imputer.save(tmp_path / "imputer.safetensors")
     again = MemImputer.load(tmp_path / "imputer.safetensors")
-    np.testing.assert_array_equal(again.transform(holes), filled)
+    np.testing.assert_array_equal(again.transform(incomplete), filled)
     with pytest.raises(MemgenError, match="unknown column to ignore: 'x7'"):
-        MemImputer(ignore=["x7"], **SETTINGS).fit(holes)
+        MemImputer(ignore=["x7"], **SETTINGS).fit(incomplete)

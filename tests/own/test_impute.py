@@ -85,8 +85,8 @@ def test_a_table_with_holes_comes_back_in_its_own_words(
 ) -> None:
     """Observed cells keep their very text; a filled cell of a level is the level's text, of a count a whole number."""
     text = 'age,town,labels,"income",member,temp\n007, "Bern" ,x,1.50e0,yes,\n,,y,,,1003\n2,"Chur, GR",z,2,NA,999.0\n'
-    (here / "holes.csv").write_text(text)
-    arguments = ["impute", run_of(home, "table.csv"), "--input", "holes.csv", "--output", "full.csv"]
+    (here / "incomplete.csv").write_text(text)
+    arguments = ["impute", run_of(home, "table.csv"), "--input", "incomplete.csv", "--output", "full.csv"]
     result = told(capsys, [*arguments, "--draws", "2", "--mean", "--steps", "20"])
     assert (result["missing"], result["method"], result["header"]) == (6, "observed", True)
     for name in ("full.csv", "full-1.csv", "full-2.csv"):

@@ -29,7 +29,7 @@ TABLES = {
     "semicolons, windows": ("1;2;3\r\n4;?;6\r\n", "1;2;3\r\n4;9.5;6\r\n"),
     "tabs": ("1\t2\t3\n4\tnull\t6\n", "1\t2\t3\n4\t9.5\t6\n"),
     "mark and empty lines": ("\ufeffa,b,c\n\n1,2,3\n\n4,None,6\n\n", "\ufeffa,b,c\n\n1,2,3\n\n4,9.5,6\n\n"),
-    "a first row with holes": ("1,,3\n4,5,6\n", "1,9.5,3\n4,5,6\n"),
+    "a first row with missing values": ("1,,3\n4,5,6\n", "1,9.5,3\n4,5,6\n"),
     "tabs and quotes": ('"1"\t2\t3\n4\t\t"6"\n', '"1"\t2\t3\n4\t9.5\t"6"\n'),
     "numbers as names": ("0,1,2\n1,2,3\n4,,6\n", "0,1,2\n1,2,3\n4,9.5,6\n"),
     "ends in a hole": ("1,2,3\n4,5,\n", "1,2,3\n4,5,9.5\n"),

@@ -81,7 +81,7 @@ def test_inspect_and_report(name: str, home: Path, here: Path, capsys: pytest.Ca
     assert (">Samples</h2>" in page) == images
     assert (f">Columns of {name}</h2>" in page) != images
     assert ("bits per dimension" in page) == (result["runs"][0]["bits_per_dimension"] is not None) == images
-    assert ("method importance" if images else "method observed") in page  # the images have no holes to learn from
+    assert ("method importance" if images else "method observed") in page  # the images have no missing values
     for words in ("Log-likelihood", "Training", "Missing values", "Inside the memory"):
         assert f">{words}</h2>" in page
     assert not re.search(r"\bnan\b", re.sub(r'src="[^"]*"', "", page))
@@ -99,8 +99,8 @@ def test_a_model_file_alone_fills_in_and_draws(home: Path, here: Path) -> None:
     """Without its run folder, and without the data."""
     shutil.copy(Path(run_of(home, "table.csv")) / WEIGHTS, here / "m.safetensors")
     assert main(["sample", "m.safetensors", "-n", "3", "--csv", "new.csv"]) == 0
-    (here / "holes.csv").write_text("town,age,income,member,temp\n,1,2,yes,\n")
-    assert main(["impute", "m.safetensors", "--input", "holes.csv", "--output", "full.csv"]) == 0
+    (here / "incomplete.csv").write_text("town,age,income,member,temp\n,1,2,yes,\n")
+    assert main(["impute", "m.safetensors", "--input", "incomplete.csv", "--output", "full.csv"]) == 0
     model = memgen.load("m.safetensors")
     with pytest.raises(memgen.MemgenError, match="likelihood mixed is for tables"):
         memgen.save(model, "x.safetensors", read_model(here / "m.safetensors").recipe)

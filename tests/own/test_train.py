@@ -99,13 +99,13 @@ def test_parquet_goes_in_and_comes_out(here: Path, capsys: pytest.CaptureFixture
     }
     pq.write_table(pa.table(columns), here / "table.parquet")
     assert main(["train", "--data", "table.parquet", *SMALL, "--set", "model.mask=true", "--out", "run"]) == 0
-    holes = {name: [None, *column.to_pylist()[1:4]] for name, column in columns.items()}
+    incomplete = {name: [None, *column.to_pylist()[1:4]] for name, column in columns.items()}
     types = {"town": pa.string(), "age": pa.int32(), "year": pa.int64(), "member": pa.bool_()}
-    pq.write_table(pa.table({n: pa.array(v, types[n]) for n, v in holes.items()}), here / "holes.parquet")
-    told(capsys, ["impute", "run", "--input", "holes.parquet", "--output", "full.parquet"])
+    pq.write_table(pa.table({n: pa.array(v, types[n]) for n, v in incomplete.items()}), here / "incomplete.parquet")
+    told(capsys, ["impute", "run", "--input", "incomplete.parquet", "--output", "full.parquet"])
     full = pq.read_table(here / "full.parquet")
     assert [str(kind) for kind in full.schema.types] == ["string", "int32", "int64", "bool"]
-    for name, values in holes.items():
+    for name, values in incomplete.items():
         assert full.column(name).to_pylist()[1:] == values[1:]
     assert full.column("town").to_pylist()[0] in TOWNS
     assert told(capsys, ["evaluate", "run", "--samples", "5"])["examples"] == 3

@@ -1,4 +1,4 @@
-"""Files that pass their checksum and lie: whoever can write a file can write its checksum too."""
+"""Files that pass their checksum and lie: the author of a file can also write its checksum."""
 
 from __future__ import annotations
 

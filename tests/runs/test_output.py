@@ -1,4 +1,4 @@
-"""Files are whole or not there, whoever else writes, reads or lays traps beside them."""
+"""Files are whole or not there, whatever other processes do beside them."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def metrics(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that nobody disturbed."""
+    """A run that was not disturbed."""
     folder = tmp_path_factory.mktemp("reference") / "run"
     assert finish(command(folder), folder.parent / "log") == 0
     return folder

@@ -263,8 +263,8 @@ def test_merged_imputation_of_a_pattern_is_that_of_one_process(
 def test_merged_imputation_of_own_data_is_that_of_one_process(run: str, capsys: pytest.CaptureFixture[str]) -> None:
     x = rows(260, 64).numpy()
     x[np.random.default_rng(0).random(x.shape) < 0.3] = np.nan
-    np.save("holes.npy", x)
-    command = ["impute", run, "--input", "holes.npy", "--steps", "4", "--draws", "2", "--mean"]
+    np.save("incomplete.npy", x)
+    command = ["impute", run, "--input", "incomplete.npy", "--steps", "4", "--draws", "2", "--mean"]
     assert main([*command, "--output", "one.npy"]) == 0
     for i in range(2):
         assert main([*command, "--shard", f"{i}/2"]) == 0
@@ -272,6 +272,6 @@ def test_merged_imputation_of_own_data_is_that_of_one_process(run: str, capsys: 
     assert main(["merge", *command, "--output", "many.npy"]) == 0
     for suffix in ("", "-1", "-2"):
         assert Path(f"one{suffix}.npy").read_bytes() == Path(f"many{suffix}.npy").read_bytes()
-    np.save("holes.npy", x[:259])
+    np.save("incomplete.npy", x[:259])
     refused(capsys, ["merge", *command, "--output", "other.npy"], "other rows")
     refused(capsys, [*command, "--shard", "0/2"], "other rows")

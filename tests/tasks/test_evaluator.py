@@ -161,7 +161,7 @@ def test_a_planned_decoder_gives_the_same(settings: list[str], monkeypatch: pyte
 
 
 def test_other_decoders_are_not_planned() -> None:
-    """What somebody looks at, or has made anew, torch does."""
+    """Hooked or replaced parts are computed by torch."""
 
     def fitting(*settings: str, change: Callable[[DGM], object] = lambda model: None) -> bool:
         model = build(Recipe.named("digits-mem-vae").override([*MEMORY, *settings])).eval()

@@ -142,8 +142,8 @@ def test_what_holds_for_every_method(method: str, levels: int) -> None:
     model, x = binary_model(levels, *(["model.mask=true"] if METHODS[method].masked else []))
     observed = torch.rand(40, 6, generator=torch.Generator().manual_seed(1)) < 0.5
     observed[0], observed[1] = True, False
-    holes = x.where(observed, torch.nan)
-    result = impute(model, Batch(holes, observed), method, steps=20, draws=1)
+    incomplete = x.where(observed, torch.nan)
+    result = impute(model, Batch(incomplete, observed), method, steps=20, draws=1)
     for completed in (result.mean, result.draws[0]):
         assert completed.isfinite().all()
         assert completed[observed].equal(x[observed].double())
@@ -156,9 +156,9 @@ def test_what_holds_for_every_method(method: str, levels: int) -> None:
     again = impute(model, Batch(x.where(observed, 77.0), observed), method, steps=20, draws=1, batch_size=7)
     torch.testing.assert_close(again.mean, result.mean, rtol=0, atol=1e-10)
     torch.testing.assert_close(again.draws, result.draws, rtol=0, atol=1e-10)
-    few = impute(model, Batch(holes[:5], observed[:5]), method, steps=20, draws=1)
+    few = impute(model, Batch(incomplete[:5], observed[:5]), method, steps=20, draws=1)
     torch.testing.assert_close(few.mean, result.mean[:5], rtol=0, atol=1e-10)
-    assert not impute(model, Batch(holes, observed), method, steps=20, seed=1).mean.equal(result.mean)
+    assert not impute(model, Batch(incomplete, observed), method, steps=20, seed=1).mean.equal(result.mean)
     assert next(model.parameters()).dtype == torch.float32  # the caller's model is left as it was
     assert not model.training
 

@@ -46,20 +46,20 @@ def test_intervals_from_several_completions_cover_the_mean() -> None:
     theory gives for the missing part, and the spread of the completions is that of p(missing | observed)."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 2)) @ np.array([[1.0, 1.0], [0.0, 0.5]])
-    holes = np.zeros(x.shape, dtype=bool)
-    holes[:, 1] = rng.random(200) < 0.5
+    incomplete = np.zeros(x.shape, dtype=bool)
+    incomplete[:, 1] = rng.random(200) < 0.5
     tables = (
         MemImputer(random_state=0, epochs=30, n_samples=40)
-        .fit(np.where(holes, np.nan, x))
-        .impute(np.where(holes, np.nan, x), 8)
+        .fit(np.where(incomplete, np.nan, x))
+        .impute(np.where(incomplete, np.nan, x), 8)
     )
     means = [table[:, 1].mean() for table in tables]
     pooled = pool(means, [table[:, 1].var(ddof=1) / 200 for table in tables])
     assert pooled.interval()[0] < x[:, 1].mean() < pooled.interval()[1]
-    draws = np.stack([table[holes[:, 1], 1] for table in tables])
+    draws = np.stack([table[incomplete[:, 1], 1] for table in tables])
     assert draws.std(0, ddof=1).mean() == pytest.approx(0.5, rel=0.2)
     for table in tables:
-        np.testing.assert_array_equal(table[~holes], x[~holes])
+        np.testing.assert_array_equal(table[~incomplete], x[~incomplete])
 
 
 def test_completions_are_frames_with_the_observed_cells(capsys: pytest.CaptureFixture[str]) -> None:

@@ -231,7 +231,7 @@ def test_what_the_kernels_are_told_of_dense_gradients_stays_beside_sparse_ones()
 
 
 def test_a_copy_of_all_that_trains_keeps_its_average() -> None:
-    """It is that of the copied model, and not of nobody."""
+    """It is the average of the copied model."""
     trained = Table(), Table()
     model, averaged, optimizer = copy.deepcopy((*trained, Adam(*trained)))
     assert steps(model, optimizer, sparse=False, every_row=True)

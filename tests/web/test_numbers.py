@@ -114,7 +114,7 @@ def hooks_of(model: torch.nn.Module) -> list[torch.nn.Module]:
     return [module for module in model.modules() if module._forward_hooks or module._forward_pre_hooks]
 
 
-def test_work_that_nobody_waits_for_ends_within_one_pass(served: list[Served]) -> None:
+def test_work_whose_request_was_dropped_ends_within_one_pass(served: list[Served]) -> None:
     passes = 0
 
     def check() -> None:
